@@ -1,4 +1,4 @@
-"""Somebody who asks what the OpenAPI document lets one ask, thousands of times, and reads each answer against it."""
+"""Sends thousands of requests made from the OpenAPI document, and checks each response against it."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ CHECKS = [
 
 
 class World:
-    """What there is to ask about: jobs and executions in every state, by the name of the parameter that takes them."""
+    """Existing jobs and executions in every state, by the name of the parameter that takes their ids."""
 
     def __init__(self, person: Person) -> None:
         self._person = person
@@ -81,7 +81,7 @@ class World:
         self.ended: list[str] = []
 
     def renew(self) -> None:
-        """Requests cancel and purge, so from time to time there is something new to begin with."""
+        """Creates new jobs from time to time, because requests cancel and purge them."""
         person, client = self._person, self._person.client
         for job_id in self._running:
             client.post(f"/jobs/{job_id}/cancel")
@@ -114,7 +114,7 @@ class World:
         self.worker: int = joined.json()["worker_id"]
 
     def learn(self, answer: Any) -> None:
-        """Ids and cursors to go on with."""
+        """Collects ids and cursors for later requests."""
         for name, known in {"job_id": "job_id", "execution_id": "execution_id", "next_cursor": "cursor"}.items():
             if isinstance(answer, dict) and isinstance(answer.get(name), str):
                 self._newest[known] = [*self._newest.get(known, []), answer[name]][-NEWEST:]
@@ -124,7 +124,7 @@ class World:
 
 
 class Asker:
-    """Sends requests, counts the answers, and writes down each that the document does not declare."""
+    """Sends requests, counts the responses, and records each that the document does not declare."""
 
     def __init__(self, url: str, world: World) -> None:
         self._url = url
@@ -163,7 +163,7 @@ class Asker:
             self.failures.setdefault((case.operation.label, str(answer.status_code), *kinds), str(group))
 
     def _feed(self, case: Case, chance: Random) -> None:
-        """Ids that exist, and jobs that can be created; what is bad by intention stays so."""
+        """Inserts ids that exist and jobs that can be created. Intentionally bad values stay."""
         if _is_good(case, ParameterLocation.PATH):
             case.path_parameters = self._existing(case, case.path_parameters)
         if _is_good(case, ParameterLocation.QUERY):
@@ -179,7 +179,7 @@ class Asker:
             case.body = self._mended(case.body, chance)
 
     def _existing(self, case: Case, parameters: Mapping[str, Any]) -> dict[str, Any]:
-        """One after the other: each operation meets each state."""
+        """Returns the ids in turn, so that each operation is tried in each state."""
         found = {}
         for name, value in parameters.items():
             known = self._world.known(name) or [value]
@@ -215,7 +215,7 @@ class Asker:
         return mended
 
     def _harmless(self, body: Any) -> Any:
-        """Whatever was generated: no job calls anybody but the receiver."""
+        """Makes every generated job call only the receiver."""
         if isinstance(body, list):
             return [self._harmless(item) for item in body]
         if isinstance(body, dict):

@@ -1,4 +1,4 @@
-"""One real server and one receiver for all tests of the API: a test looks at jobs of its own only."""
+"""One real server and one receiver for all tests of the API. Each test uses only its own jobs."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def person(client: Client, receiver: Receiver) -> Person:
 
 @pytest.fixture
 def body(person: Person) -> dict[str, Any]:
-    """A job that is not due for long."""
+    """A job that is due in a long time."""
     return person.body()
 
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks who one is, on SQLite."""
+    """A server with authentication, on SQLite."""
     server = on_sqlite(tmp_path_factory.mktemp("guarded")).start()
     yield server
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
@@ -75,7 +75,7 @@ def people(guarded: Server, receiver: Receiver) -> People:
 
 @pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
 def people_anywhere(request: pytest.FixtureRequest, receiver: Receiver) -> People:
-    """On either store."""
+    """Users of a server on either store."""
     if request.param == "sqlite":
         return People(request.getfixturevalue("guarded"), receiver)
     return People(request.getfixturevalue("pair")[0], receiver)
@@ -83,7 +83,7 @@ def people_anywhere(request: pytest.FixtureRequest, receiver: Receiver) -> Peopl
 
 @pytest.fixture(scope="session")
 def scripting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Of a server that lets jobs run scripts and SQL."""
+    """Users of a server on which scripts and SQL are on."""
     server = Server(tmp_path_factory.mktemp("scripting"), ALLOW_SCRIPTS="true", ALLOW_SQL="true").start()
     yield server.client
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"

@@ -1,4 +1,4 @@
-"""Servers that ask who one is, and those who ask: ann and bob, users of acme; ada, its admin; eve, admin of evil."""
+"""Servers with authentication, and their users: ann and bob of the tenant acme; ada, its admin; eve, admin of evil."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def on_sqlite(folder: Path) -> Server:
 
 
 def on_postgresql(folder: Path, url: str) -> Server:
-    """A node of the database at `url`, and keys of its own setting: there is no folder that could hold a file."""
+    """Returns a node on the database at `url`. Its encryption keys are a setting: it has no folder for a file."""
     return Server(
         folder, **SETTINGS, DATABASE_URL=url, NODE_NAME=folder.name, FREE_REQUESTS_PER_HOUR=str(FREE_ON_POSTGRESQL),
         ENCRYPTION_KEYS=f"k1:{b64encode(ENCRYPTION_KEY).decode()}", SQL_SQLITE_FOLDER=str(folder / "sqlite"),
@@ -76,7 +76,7 @@ class Frame(NamedTuple):
 
 
 class Known(Client):
-    """A client that sends a credential with each request, and is whoever that proves."""
+    """A client that sends a credential with each request."""
 
     def __init__(self, port: int, headers: Mapping[str, str]) -> None:
         super().__init__(port)
@@ -86,7 +86,7 @@ class Known(Client):
         return super().request(method, path, body, {**self.headers, **(headers or {})})
 
     def at(self, server: Server) -> Known:
-        """The same one, asking another node."""
+        """Returns the same client for another node."""
         return Known(server.client.port, self.headers)
 
     @contextmanager
@@ -113,7 +113,7 @@ class Known(Client):
         return found
 
     def wait_for(self, job_id: str, state: str, seconds: float = 15) -> str:
-        """The id of the job's one execution, once it has come to this state."""
+        """Returns the id of the job's only execution once it has this state."""
 
         def reached() -> list[str]:
             return [row["execution_id"] for row in self.executions(job_id) if row["state"] == state]
@@ -122,7 +122,7 @@ class Known(Client):
         return found
 
     def wait_for_ends(self, job_ids: Sequence[str], seconds: float = 20) -> list[str]:
-        """The ids of the executions of all these jobs, each of which has run."""
+        """Returns the ids of the executions of all these jobs once each has ended."""
 
         def ended(job_id: str) -> list[str]:
             rows = self.executions(job_id)
@@ -149,7 +149,7 @@ def token(tenant: str, user_id: str, role: str = "user", tier: str = "enterprise
 
 
 class People:
-    """Of tenants of their own: what other tests do on the same server is none of their business."""
+    """Users of new tenants, independent of other tests on the same server."""
 
     def __init__(self, server: Server, receiver: Receiver | None = None) -> None:
         mark = uuid.uuid4().hex[:8]
@@ -179,7 +179,7 @@ class People:
 
 
 def listed(client: Client, path: str, field: str, name: Callable[[dict[str, Any]], Any]) -> tuple[list[Any], int]:
-    """What a list shows, and the total that it says."""
+    """Returns the rows of a list, and its total."""
     answer = client.get(path)
     assert answer.status == 200, answer
     page = answer.json()

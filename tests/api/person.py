@@ -1,4 +1,4 @@
-"""Somebody who uses the API: what tests do over and over, and what they expect of every refusal."""
+"""A user of the API: steps that many tests repeat, and the checks of every refusal."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Person:
         return found
 
     def wait_for_end(self, job_id: str, count: int = 1) -> list[dict[str, Any]]:
-        """The executions of a job, once `count` of them have ended and none is open."""
+        """Returns the executions of a job once `count` of them have ended and none is open."""
 
         def ended() -> list[dict[str, Any]]:
             found = self.executions(job_id)
@@ -49,12 +49,12 @@ class Person:
         return wait_until(ended, 10, f"{count} executions have ended")
 
     def wait_for_execution(self, execution_id: str, state: str) -> None:
-        """Until this execution has come to that state."""
+        """Waits until this execution has that state."""
         reached = lambda: self._read(f"/executions/{execution_id}")["execution"]["state"] == state  # noqa: E731
         wait_until(reached, 10, f"{execution_id} is {state}")
 
     def wait_for_state(self, job_id: str, state: str) -> dict[str, Any]:
-        """The execution of a job that has had no other, once it has come to that state."""
+        """Returns the only execution of a job once it has that state."""
 
         def reached() -> list[dict[str, Any]]:
             return [row for row in self.executions(job_id) if row["state"] == state]
@@ -63,7 +63,7 @@ class Person:
         return found
 
     def fail(self, **fields: Any) -> tuple[str, str]:
-        """A job whose only run failed for good, and that run."""
+        """Returns a job whose only execution is a dead letter, and that execution."""
         job_id = self.create("immediate", "/status/500", retry_policy={"max_retries": 0}, **fields)
         (execution,) = self.wait_for_end(job_id)
         assert execution["state"] == "FAILED"
@@ -71,7 +71,7 @@ class Person:
 
 
 def refused(answer: Answer, status: int, error: str, pointer: str | None = None) -> str:
-    """Checks that this is a problem as API.md describes it; answers its message."""
+    """Checks that the response is a problem as API.md describes it. Returns its message."""
     assert answer.status == status, answer
     assert answer.headers["content-type"] == "application/problem+json", answer
     problem = answer.json()

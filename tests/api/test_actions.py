@@ -18,12 +18,12 @@ def test_an_unknown_job_is_not_found(person: Person, action: str) -> None:
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_an_action_is_no_page_to_look_at(person: Person, action: str) -> None:
+def test_an_action_can_not_be_requested_with_get(person: Person, action: str) -> None:
     refused(person.client.get(f"/jobs/{person.create()}/{action}"), 405, "METHOD_NOT_ALLOWED")
 
 
 class TestPauseAndResume:
-    def test_a_paused_job_has_no_next_run_and_says_who_paused_it(self, person: Person) -> None:
+    def test_a_paused_job_has_no_next_run_and_shows_the_user_that_paused_it(self, person: Person) -> None:
         job_id = person.create("every 1h")
         answer = person.client.post(f"/jobs/{job_id}/pause")
         assert (answer.status, answer.json()["status"]) == (200, "PAUSED")
@@ -39,14 +39,14 @@ class TestPauseAndResume:
         assert person.client.post(f"/jobs/{job_id}/pause").json()["status"] == "PAUSED"
         assert person.job(job_id)["version"] == version
 
-    def test_a_resumed_job_is_due_where_it_would_have_been(self, person: Person) -> None:
+    def test_a_resumed_job_keeps_its_timetable(self, person: Person) -> None:
         job_id = person.create("every 1h")
         before = person.job(job_id)["next_run_time"]
         person.client.post(f"/jobs/{job_id}/pause")
         answer = person.client.post(f"/jobs/{job_id}/resume").json()
         assert (answer["status"], answer["next_run_time"]) == ("PENDING", before)
 
-    def test_what_passed_while_paused_is_in_the_ledger(self, person: Person) -> None:
+    def test_instants_that_pass_during_a_pause_are_in_the_ledger(self, person: Person) -> None:
         job_id = person.create("every 1s")
         person.client.post(f"/jobs/{job_id}/pause")
         due = person.client.get(f"/jobs/{job_id}/next?count=1").json()["next"][0]
@@ -86,7 +86,7 @@ class TestCancel:
         (execution,) = person.wait_for_end(job_id)
         assert (execution["state"], execution["error_type"]) == ("CANCELLED", "cancelled")
 
-    def test_reaches_a_run_that_waits_to_be_tried_again(self, person: Person) -> None:
+    def test_reaches_an_execution_that_waits_for_a_retry(self, person: Person) -> None:
         job_id = person.create("immediate", "/status/503", retry_policy={"delays": [3600]})
         person.wait_for_state(job_id, "RETRYING")
         person.client.delete(f"/jobs/{job_id}")
@@ -103,7 +103,7 @@ class TestPurge:
         refused(person.client.get(f"/executions/{execution['execution_id']}"), 404, "NOT_FOUND")
         refused(person.client.delete(f"/jobs/{job_id}?purge=true"), 404, "NOT_FOUND")
 
-    def test_waits_for_what_is_running(self, person: Person) -> None:
+    def test_is_refused_while_an_execution_runs(self, person: Person) -> None:
         job_id = person.create("immediate", "/hang")
         person.wait_for_state(job_id, "RUNNING")
         assert "cancel it first" in refused(person.client.delete(f"/jobs/{job_id}?purge=true"), 409, "CONFLICT")
@@ -111,12 +111,12 @@ class TestPurge:
         person.wait_for_end(job_id)
         assert person.client.delete(f"/jobs/{job_id}?purge=true").status == 200
 
-    def test_a_flag_that_is_none_is_refused(self, person: Person) -> None:
+    def test_an_invalid_flag_is_refused(self, person: Person) -> None:
         refused(person.client.delete(f"/jobs/{person.create()}?purge=perhaps"), 400, "INVALID_REQUEST", "/purge")
 
 
 class TestRunAndRetry:
-    def test_run_runs_once_now_and_leaves_the_timetable_alone(self, person: Person) -> None:
+    def test_run_executes_once_and_does_not_change_the_timetable(self, person: Person) -> None:
         job_id = person.create(FAR)
         answer = person.client.post(f"/jobs/{job_id}/run")
         assert (answer.status, answer.json()["status"]) == (202, "QUEUED")
@@ -125,7 +125,7 @@ class TestRunAndRetry:
         assert (execution["trigger"], execution["state"]) == ("manual", "COMPLETED")
         assert person.job(job_id)["next_run_time"] == "2099-01-01T00:00:00.000Z"
 
-    def test_two_runs_in_one_millisecond_are_two_executions(self, person: Person) -> None:
+    def test_two_run_requests_in_one_millisecond_are_two_executions(self, person: Person) -> None:
         job_id = person.create(FAR, overlap="allow")
         ids = {person.client.post(f"/jobs/{job_id}/run").json()["execution_id"] for _ in range(5)}
         assert {row["execution_id"] for row in person.wait_for_end(job_id, 5)} == ids
@@ -145,14 +145,14 @@ class TestRunAndRetry:
         dead = person.client.get(f"/dead-letters?job_id={job_id}").json()["executions"]
         assert [row["trigger"] for row in dead] == ["retry"]  # the one that was retried is not redriven again
 
-    def test_retry_works_too_after_the_dead_letter_was_redriven(self, person: Person) -> None:
+    def test_retry_works_after_the_dead_letter_was_redriven(self, person: Person) -> None:
         job_id, failed = person.fail()
         assert person.client.post("/dead-letters/redrive", {"ids": [failed]}).json()["redriven"] == 1
         person.wait_for_end(job_id, 2)
         assert person.client.post(f"/jobs/{job_id}/retry").status == 202
         person.wait_for_end(job_id, 3)
 
-    def test_retry_is_refused_if_the_last_one_did_not_fail(self, person: Person) -> None:
+    def test_retry_is_refused_if_the_last_execution_did_not_fail(self, person: Person) -> None:
         job_id = person.create("immediate")
         person.wait_for_end(job_id)
         assert "/run" in refused(person.client.post(f"/jobs/{job_id}/retry"), 409, "CONFLICT")
@@ -164,7 +164,7 @@ class TestRunAndRetry:
 
 
 class TestQuestions:
-    def test_status_at_a_glance(self, person: Person) -> None:
+    def test_status_shows_states_and_instants(self, person: Person) -> None:
         job_id = person.create("immediate", "/hang")
         person.wait_for_state(job_id, "RUNNING")
         glance = person.client.get(f"/jobs/{job_id}/status").json()
@@ -174,25 +174,25 @@ class TestQuestions:
         assert why["holds"] == ["1 execution is running"]
         person.client.delete(f"/jobs/{job_id}")
 
-    def test_why_says_when_it_runs_next(self, person: Person) -> None:
+    def test_why_shows_the_next_instant(self, person: Person) -> None:
         why = person.client.get(f"/jobs/{person.create()}/why").json()
         assert why["summary"].startswith("It will run at 2099-01-01T00:00:00.000Z, in ")
         assert why["holds"] == []
 
-    def test_why_says_how_the_last_execution_failed(self, person: Person) -> None:
+    def test_why_shows_the_failure_of_the_last_execution(self, person: Person) -> None:
         job_id, execution_id = person.fail()
         why = person.client.get(f"/jobs/{job_id}/why").json()
         scheduled_at = person.client.get(f"/executions/{execution_id}").json()["execution"]["scheduled_at"]
         assert why["last_failure"] == f"Its last execution, of {scheduled_at}, failed: 127.0.0.1 answered 500."
 
-    def test_why_says_what_an_execution_that_is_tried_again_failed_with(self, person: Person) -> None:
+    def test_why_shows_the_failure_of_an_execution_that_is_retried(self, person: Person) -> None:
         job_id = person.create("immediate", "/status/503", retry_policy={"delays": [3600]})
         person.wait_for_state(job_id, "RETRYING")
         why = person.client.get(f"/jobs/{job_id}/why").json()
         assert why["last_failure"] == "Attempt 1 of the execution that is tried again failed: 127.0.0.1 answered 503."
         person.client.delete(f"/jobs/{job_id}")
 
-    def test_why_tells_of_no_failure_where_the_last_execution_succeeded(self, person: Person) -> None:
+    def test_why_shows_no_failure_if_the_last_execution_succeeded(self, person: Person) -> None:
         job_id, _ = person.fail()
         person.client.put(f"/jobs/{job_id}", {"payload": {"url": person.receiver.url("/ok")}})
         person.client.post(f"/jobs/{job_id}/run")
@@ -204,7 +204,7 @@ class TestQuestions:
         coming = person.client.get(f"/jobs/{job_id}/next?count=2").json()["next"]
         assert coming == ["2098-01-01T08:00:00.000Z", "2098-01-02T08:00:00.000Z"]
 
-    def test_next_ends_with_the_job(self, person: Person) -> None:
+    def test_next_ends_at_the_end_of_the_job(self, person: Person) -> None:
         job_id = person.create("every 1h", max_runs=3)
         assert len(person.client.get(f"/jobs/{job_id}/next?count=100").json()["next"]) == 3
         assert len(person.client.get(f"/jobs/{person.create()}/next").json()["next"]) == 1

@@ -1,4 +1,4 @@
-"""What every answer has beside its body: an id, what keeps browsers in check, and what is left of a limit."""
+"""The headers of every response: request id, security headers, rate limit."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ PUBLIC = ("the contract", "the health", "the health in words")
 
 
 def lacking(answer: Answer) -> dict[str, Any]:
-    """What an answer should have, and has not."""
+    """Returns the required headers that a response does not have."""
     missing = {name: answer.headers.get(name) for name in ALWAYS if answer.headers.get(name) != ALWAYS[name]}
     if not re.fullmatch(r"[A-Za-z0-9._:-]{1,64}", answer.headers.get("x-request-id", "")):
         missing["x-request-id"] = answer.headers.get("x-request-id")
@@ -70,12 +70,12 @@ def lacking(answer: Answer) -> dict[str, Any]:
 
 
 def unlimited(answer: Answer) -> None:
-    """It counted towards no limit, and says so in numbers that every client can read."""
+    """Checks that a request counted towards no limit, and has the headers for that."""
     assert [answer.headers.get(name) for name in LIMITS] == [NO_LIMIT, NO_LIMIT, "0"]
 
 
 def head_of(client: Known, path: str, **headers: str) -> Answer:
-    """Of an answer that does not end."""
+    """Returns the head of a response that does not end."""
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", f"/api/v1{path}", headers={**client.headers, **headers})
     response = connection.getresponse()
@@ -86,27 +86,27 @@ def head_of(client: Known, path: str, **headers: str) -> Answer:
 
 class TestEveryAnswer:
     @pytest.mark.parametrize("kind", ASKED)
-    def test_has_an_id_and_keeps_browsers_in_check(self, people: People, kind: str) -> None:
+    def test_has_a_request_id_and_security_headers(self, people: People, kind: str) -> None:
         ask, status = ASKED[kind]
         answer = ask(people.ann)
         assert answer.status == status, answer
         assert lacking(answer) == {}
 
     @pytest.mark.parametrize("kind", ASKED)
-    def test_has_it_for_those_who_are_nobody(self, guarded: Server, kind: str) -> None:
+    def test_has_them_without_a_credential(self, guarded: Server, kind: str) -> None:
         answer = ASKED[kind][0](guarded.client)
         assert answer.status == (200 if kind in PUBLIC else 401)
         assert lacking(answer) == {}
         unlimited(answer)
 
     @pytest.mark.parametrize("kind", ASKED)
-    def test_has_it_on_an_open_server(self, server: Server, kind: str) -> None:
+    def test_has_them_on_a_server_without_authentication(self, server: Server, kind: str) -> None:
         answer = ASKED[kind][0](server.client)
         assert answer.status == ASKED[kind][1]
         assert lacking(answer) == {}
         unlimited(answer)
 
-    def test_of_a_stream_too(self, people: People) -> None:
+    def test_a_stream_has_them(self, people: People) -> None:
         job_id = people.ann.create("immediate", url=people.receiver.url("/hang"), timeout_seconds=60)
         run = people.ann.wait_for(job_id, "RUNNING")
         for path in ("/events", f"/executions/{run}/logs"):
@@ -115,11 +115,11 @@ class TestEveryAnswer:
             assert answer.headers["content-type"].startswith("text/event-stream")
         assert people.ann.post(f"/executions/{run}/cancel").status == 202
 
-    def test_of_a_forbidden_one_too(self, people: People) -> None:
+    def test_a_forbidden_request_gets_them(self, people: People) -> None:
         assert lacking(people.ann.get("/audit")) == {}
         assert lacking(people.as_user(people.acme, "ann", scopes=["read"]).post("/jobs", JOB)) == {}
 
-    def test_of_the_page_with_the_styles_it_needs(self, people: People) -> None:
+    def test_the_docs_page_may_use_its_styles(self, people: People) -> None:
         answer = people.server.client.get("/docs")
         assert lacking(answer) == {
             "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
@@ -129,7 +129,7 @@ class TestEveryAnswer:
         ("sent", "status"),
         [(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"x" * 70_000, 431), (b"no HTTP at all\r\n\r\n", 400)],
     )
-    def test_of_what_is_no_request_too(self, guarded: Server, sent: bytes, status: int) -> None:
+    def test_a_malformed_request_gets_them(self, guarded: Server, sent: bytes, status: int) -> None:
         with socket.create_connection(("127.0.0.1", guarded.client.port), 10) as connection:
             connection.sendall(sent)
             received = b""
@@ -145,19 +145,19 @@ class TestEveryAnswer:
 
 
 class TestRequestIds:
-    def test_ours_differ(self, people: People) -> None:
+    def test_generated_ids_differ(self, people: People) -> None:
         ids = [people.ann.get("/jobs").headers["x-request-id"] for _ in range(20)]
         assert len(set(ids)) == 20
 
     @pytest.mark.parametrize("given", ["a", "0af7651916cd43dd8448eb211c80319c", "A.b_c:d-9", "x" * 64])
-    def test_a_good_one_is_taken_and_noted(self, people: People, given: str) -> None:
+    def test_a_valid_id_is_used_and_recorded(self, people: People, given: str) -> None:
         answer = people.ann.post("/jobs", JOB, x_request_id=given)
         assert answer.headers["x-request-id"] == given
         (noted,) = people.ada.get("/audit?limit=1").json()["entries"]
         assert (noted["request_id"], noted["resource"]) == (given, answer.json()["job_id"])
 
     @pytest.mark.parametrize("given", ["", "x" * 65, "a b", "<script>", "a\tb", "é", "a,b"])
-    def test_a_bad_one_is_replaced(self, people: People, given: str) -> None:
+    def test_an_invalid_id_is_replaced(self, people: People, given: str) -> None:
         answer = people.ann.get("/jobs", x_request_id=given)
         assert answer.status == 200
         assert answer.headers["x-request-id"] != given
@@ -181,7 +181,7 @@ class TestCors:
         return {name: value for name, value in answer.headers.items() if name.startswith("access-control-")}
 
     @pytest.mark.parametrize("origin", [ORIGIN, "http://localhost:3000"])
-    def test_a_page_of_a_listed_origin_may_ask(self, people: People, origin: str) -> None:
+    def test_a_page_of_an_allowed_origin_may_send_requests(self, people: People, origin: str) -> None:
         answer = self.preflight(people.server.client, origin)
         assert answer.status == 204
         assert answer.headers["access-control-allow-origin"] == origin
@@ -206,19 +206,19 @@ class TestCors:
         ["https://evil.example", "null", "*", "", f"{ORIGIN}.evil.example", f"{ORIGIN}:8443", ORIGIN.upper(),
          "http://app.example.com", f"{ORIGIN}/", f"{ORIGIN},https://evil.example", "https://xapp.example.com"],
     )  # fmt: skip
-    def test_a_page_of_another_origin_may_not(self, people: People, origin: str) -> None:
+    def test_a_page_of_another_origin_may_not_send_requests(self, people: People, origin: str) -> None:
         answer = self.preflight(people.server.client, origin)
         refused(answer, 403, "FORBIDDEN")
         told = people.ann.get("/jobs", origin=origin)
         assert self.allowed(answer) == self.allowed(told) == {}
         assert "origin" in told.headers["vary"].lower()
 
-    def test_neither_every_origin_nor_credentials_are_ever_allowed(self, people: People) -> None:
+    def test_wildcard_origins_and_credentials_are_never_allowed(self, people: People) -> None:
         for answer in (self.preflight(people.server.client, ORIGIN), people.ann.get("/jobs", origin=ORIGIN)):
             assert "*" not in self.allowed(answer).values()
             assert "access-control-allow-credentials" not in answer.headers
 
-    def test_a_preflight_costs_nobody_a_request(self, people: People) -> None:
+    def test_a_preflight_does_not_count_as_a_request(self, people: People) -> None:
         free = people.as_user(people.acme, "free", tier="free")
         left = int(free.get("/jobs").headers["x-ratelimit-remaining"])
         for _ in range(3):
@@ -227,11 +227,11 @@ class TestCors:
 
 
 class TestLimits:
-    def test_whoever_has_none_is_told_so(self, people: People) -> None:
+    def test_a_user_without_a_limit_gets_headers_that_say_so(self, people: People) -> None:
         unlimited(people.ann.get("/jobs"))
 
-    def test_every_answer_says_what_is_left(self, people: People) -> None:
-        """Of those that count; health and the contract are everybody's."""
+    def test_every_response_has_the_remaining_requests(self, people: People) -> None:
+        """Requests for /health and the OpenAPI document do not count."""
         left, began = FREE_ON_SQLITE, time.time()
         for number, (kind, (ask, status)) in enumerate(ASKED.items()):
             free = people.as_user(people.acme, f"free-{number // 10}", tier="free")
@@ -246,7 +246,7 @@ class TestLimits:
             self.check(answer, FREE_ON_SQLITE, left, began)
 
     def check(self, answer: Answer, limit: int, left: int, began: float) -> None:
-        """`began` is when the first was taken, or before."""
+        """`began`: the time of the first request, or before."""
         assert [answer.headers.get(name) for name in LIMITS[:2]] == [str(limit), str(left)], answer
         full_in = int(answer.headers["x-ratelimit-reset"]) - time.time()
         back = (limit - left) * HOUR / limit - full_in  # what has come back since
@@ -257,7 +257,7 @@ class TestLimits:
         began = time.time()
         self.check(head_of(free, "/events"), FREE_ON_SQLITE, FREE_ON_SQLITE - 1, began)
 
-    def test_one_more_is_too_many(self, people_anywhere: People) -> None:
+    def test_a_request_over_the_limit_is_refused(self, people_anywhere: People) -> None:
         people = people_anywhere
         limit = FREE_ON_SQLITE if people.server._settings.get("DATABASE_URL") is None else FREE_ON_POSTGRESQL
         free = people.as_user(people.acme, "eager", tier="free")
@@ -287,8 +287,8 @@ class TestLimits:
         self.check(as_ann.get("/jobs"), FREE_ON_SQLITE, FREE_ON_SQLITE - 1, began)
         self.check(people.with_key(key).get("/jobs"), FREE_ON_SQLITE, FREE_ON_SQLITE - 2, began)
 
-    def test_to_ask_now_with_one_tier_and_now_with_another_loses_nothing(self, people: People) -> None:
-        """A pro's key is free unless the admin says so. Of the free limit, one is worth 500 of pro's."""
+    def test_switching_between_tiers_loses_no_requests(self, people: People) -> None:
+        """A key has the tier free unless the admin sets another. One request of free's limit is worth 500 of pro's."""
         pro, free = (people.as_user(people.acme, "both", tier=tier) for tier in ("pro", "free"))
         for _ in range(5):
             assert (pro.get("/jobs").status, free.get("/jobs").status) == (200, 200)
@@ -299,7 +299,7 @@ class TestLimits:
         fair = 10_000 - 5 - 5 * 10_000 // FREE_ON_SQLITE
         wait_until(lambda: left() >= fair - 50, 5, "what was reserved and not used is there again", pause=1.1)
 
-    def test_new_jobs_have_a_limit_of_their_own(self, people_anywhere: People) -> None:
+    def test_new_jobs_have_a_separate_limit(self, people_anywhere: People) -> None:
         """A hundred a day, however they come: each takes 864 seconds to come back."""
         people = people_anywhere
         free = people.as_user(people.acme, "busy", tier="free")
@@ -315,7 +315,7 @@ class TestLimits:
         assert free.get("/jobs?limit=1").json()["total"] == 100
         assert people.as_user(people.evil, "busy", tier="free").post("/jobs", JOB).status == 201
 
-    def test_it_comes_back(self, guarded: Server, people: People) -> None:
+    def test_used_requests_return_with_time(self, guarded: Server, people: People) -> None:
         """As many a second as the limit is an hour: pro's 10,000 are one in 360 ms."""
         pro = people.as_user(people.acme, "pro", tier="pro")
         first = pro.get("/jobs").headers
@@ -326,7 +326,7 @@ class TestLimits:
         )
 
     @pytest.mark.slow
-    async def test_two_nodes_together_let_no_more_through(
+    async def test_two_nodes_together_admit_no_more_than_the_limit(
         self, pair: tuple[Server, Server], receiver: Receiver
     ) -> None:
         people = People(pair[0], receiver)
@@ -347,7 +347,7 @@ class TestLimits:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("after", [0, 1])
-    async def test_what_is_left_can_be_had_on_either_node(
+    async def test_the_remaining_requests_can_be_used_on_either_node(
         self, pair: tuple[Server, Server], receiver: Receiver, after: int
     ) -> None:
         people = People(pair[0], receiver)
@@ -361,7 +361,7 @@ class TestLimits:
         refused(nodes[1 - after].get("/jobs"), 429, "RATE_LIMIT_EXCEEDED")
 
     async def given_back(self, server: Server, tenant: str, user_id: str, used: int) -> None:
-        """Until no node holds any: the store then says that as many are taken as were used."""
+        """Waits until no node holds reserved requests: the store's count is then the number of used ones."""
         connection = await asyncpg.connect(server._settings["DATABASE_URL"])
         try:
             deadline = time.monotonic() + PATIENCE_SECONDS
@@ -378,8 +378,8 @@ class TestLimits:
             await connection.close()
 
 
-def test_a_body_says_what_it_is(people: People) -> None:
-    """So that no browser has to guess."""
+def test_every_body_has_a_content_type(people: People) -> None:
+    """Otherwise browsers guess the type."""
     for kind, (ask, status) in ASKED.items():
         answer = ask(people.ann)
         if answer.body:

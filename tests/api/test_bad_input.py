@@ -26,17 +26,19 @@ class TestFields:
         ("wrong", "nearest"),
         [("shedule", "schedule"), ("time_zone", "timezone"), ("retry", "retry_policy"), ("prioritie", "priority")],
     )
-    def test_an_unknown_one_is_answered_with_the_nearest_name(self, person: Person, wrong: str, nearest: str) -> None:
+    def test_the_error_for_an_unknown_field_has_the_nearest_name(
+        self, person: Person, wrong: str, nearest: str
+    ) -> None:
         message = refused(person.client.post("/jobs", person.body(**{wrong: 1})), 400, "INVALID_REQUEST", f"/{wrong}")
         assert nearest in message
 
-    def test_an_unknown_one_inside_is_named_with_its_place(self, person: Person) -> None:
+    def test_the_error_for_an_unknown_inner_field_has_its_pointer(self, person: Person) -> None:
         body = person.body(retry_policy={"max_retry": 1})
         message = refused(person.client.post("/jobs", body), 400, "INVALID_REQUEST", "/retry_policy/max_retry")
         assert "did you mean 'max_retries'?" in message
 
     @pytest.mark.parametrize("missing", ["name", "schedule", "payload"])
-    def test_a_missing_one_is_named(self, person: Person, missing: str) -> None:
+    def test_the_error_for_a_missing_field_names_it(self, person: Person, missing: str) -> None:
         body = person.body()
         del body[missing]
         refused(person.client.post("/jobs", body), 400, "INVALID_REQUEST", f"/{missing}")
@@ -57,7 +59,7 @@ class TestFields:
             ("/tags", {str(number): "" for number in range(51)}),
         ],
     )  # fmt: skip
-    def test_one_that_is_wrong_is_named(self, person: Person, pointer: str, value: Any) -> None:
+    def test_the_error_for_an_invalid_field_names_it(self, person: Person, pointer: str, value: Any) -> None:
         answer = person.client.post("/jobs", person.body(**{pointer[1:]: value}))
         refused(answer, 400, "INVALID_REQUEST", pointer)
 
@@ -76,7 +78,7 @@ class TestFields:
             ({"dst": {"gap": "both"}}, "/dst/gap"),
         ],
     )
-    def test_one_inside_another_is_named_with_its_place(
+    def test_the_error_for_an_invalid_inner_field_has_its_pointer(
         self, person: Person, inside: dict[str, Any], pointer: str
     ) -> None:
         refused(person.client.post("/jobs", person.body(**inside)), 400, "INVALID_REQUEST", pointer)
@@ -103,18 +105,20 @@ class TestFields:
             ({"expect_status": [200] * 51}, "/payload/expect_status"),
         ],
     )
-    def test_a_request_that_can_not_be_is_refused(self, person: Person, payload: dict[str, Any], pointer: str) -> None:
+    def test_a_request_that_can_not_be_sent_is_refused(
+        self, person: Person, payload: dict[str, Any], pointer: str
+    ) -> None:
         whole = payload if pointer == "/payload/url" else {"url": person.receiver.url(), **payload}
         refused(person.client.post("/jobs", person.body(payload=whole)), 400, "INVALID_REQUEST", pointer)
 
-    def test_all_that_is_wrong_with_a_request_is_told_at_once(self, person: Person) -> None:
+    def test_all_problems_of_a_request_are_in_one_response(self, person: Person) -> None:
         payload = {"url": "ftp://x", "headers": {"Host": "x", "TE": "x"}}
         problem = person.client.post("/jobs", person.body(payload=payload)).json()
         assert [field["pointer"] for field in problem["errors"]] == [
             "/payload/url", "/payload/headers/Host", "/payload/headers/TE"
         ]  # fmt: skip
 
-    def test_an_unknown_field_is_told_with_the_known_ones_of_which_the_type_is_one(self, person: Person) -> None:
+    def test_the_error_for_an_unknown_field_lists_the_known_ones_with_the_type(self, person: Person) -> None:
         for field, says in (("typ", "did you mean 'type'?"), ("zzz", "timezone, type, webhooks")):
             said = refused(person.client.post("/jobs", person.body(**{field: 1})), 400, "INVALID_REQUEST", f"/{field}")
             assert says in said
@@ -122,7 +126,7 @@ class TestFields:
             said = refused(person.client.patch(f"/jobs/{job_id}", {field: 1}), 400, "INVALID_REQUEST", f"/{field}")
             assert says in said
 
-    def test_a_type_that_the_operator_has_not_turned_on_is_refused_with_what_turns_it_on(self, person: Person) -> None:
+    def test_a_type_that_is_off_is_refused_with_the_setting_that_turns_it_on(self, person: Person) -> None:
         answer = person.client.post("/jobs", person.body(type="script", payload={"argv": ["true"]}))
         assert "ALLOW_SCRIPTS=true" in refused(answer, 400, "INVALID_REQUEST", "/type")
 
@@ -148,7 +152,7 @@ class TestFields:
             ("python", {"function": "a", "args": {}}, "/payload/args"),
         ],
     )
-    def test_work_that_can_not_be_done_is_refused(
+    def test_an_invalid_payload_is_refused(
         self, person: Person, type_: str, payload: dict[str, Any], pointer: str, scripting: Client
     ) -> None:
         answer = scripting.post("/jobs", person.body(type=type_, payload=payload))
@@ -167,7 +171,7 @@ class TestSchedules:
             "\u0660 * * * *", "² * * * *", "* * * * *;", "H H H H H H H", "1,2,3,,4 * * * *", "-" * 500, "9" * 500,
         ],
     )  # fmt: skip
-    def test_one_that_never_fires_or_can_not_be_read_is_refused(self, person: Person, schedule: str) -> None:
+    def test_a_schedule_that_never_fires_or_is_invalid_is_refused(self, person: Person, schedule: str) -> None:
         refused(person.client.post("/jobs", person.body(schedule)), 400, "INVALID_SCHEDULE", "/schedule")
 
     @pytest.mark.parametrize(
@@ -178,7 +182,7 @@ class TestSchedules:
         answer = person.client.post("/jobs", person.body(schedule, timezone=zone))
         refused(answer, 400, "INVALID_SCHEDULE", "/timezone")
 
-    def test_the_nearest_zone_is_named(self, person: Person) -> None:
+    def test_the_error_for_an_unknown_zone_has_the_nearest_name(self, person: Person) -> None:
         answer = person.client.post("/jobs", person.body("0 9 * * *", timezone="Europe/Berlinn"))
         assert "Europe/Berlin" in refused(answer, 400, "INVALID_SCHEDULE", "/timezone")
 
@@ -192,13 +196,15 @@ class TestSchedules:
             ({"start_at": "8999-12-31T23:59:59Z"}, "/schedule"),
         ],
     )
-    def test_bounds_that_leave_no_run_are_refused(self, person: Person, fields: dict[str, str], pointer: str) -> None:
+    def test_bounds_that_leave_no_instant_are_refused(
+        self, person: Person, fields: dict[str, str], pointer: str
+    ) -> None:
         refused(person.client.post("/jobs", person.body("every 1h", **fields)), 400, "INVALID_SCHEDULE", pointer)
 
     @pytest.mark.parametrize(
         "schedule", ["8999-12-31T23:59:59Z", "0 0 29 2 *", "0 0 29 2 MON", "* * * * * *", "@yearly"]
     )
-    def test_the_last_and_the_rarest_are_taken(self, person: Person, schedule: str) -> None:
+    def test_the_latest_and_the_rarest_schedules_are_accepted(self, person: Person, schedule: str) -> None:
         job_id = person.create(schedule, start_at="2098-01-01T00:00:00Z")
         assert person.client.get(f"/jobs/{job_id}/next?count=20").status == 200
 
@@ -218,7 +224,7 @@ class TestBodies:
         ("method", "path"),
         [("POST", "/jobs"), ("PUT", "/jobs/by-key/bad"), ("POST", "/schedules/preview"), ("POST", "/jobs/")],
     )
-    def test_what_is_no_job_is_refused(self, client: Client, method: str, path: str, content: bytes) -> None:
+    def test_a_body_that_is_not_a_job_is_refused(self, client: Client, method: str, path: str, content: bytes) -> None:
         answer = client.request(method, path, content)
         refused(answer, 400, "INVALID_REQUEST")
 
@@ -229,29 +235,29 @@ class TestBodies:
             ("POST", "/schedules/preview"), ("POST", "/dead-letters/redrive"),
         ],
     )  # fmt: skip
-    def test_ten_megabytes_are_too_many(self, person: Person, method: str, path: str) -> None:
+    def test_a_body_of_ten_megabytes_is_refused(self, person: Person, method: str, path: str) -> None:
         content = json.dumps(person.body(description="x" * 10_000_000)).encode()
         answer = person.client.request(method, path.replace("{id}", person.create()), content)
         refused(answer, 413, "PAYLOAD_TOO_LARGE")
         assert person.client.get("/health").status == 200
 
     @pytest.mark.parametrize("field", ["name", "description", "key", "schedule", "timezone"])
-    def test_a_nul_is_named_with_its_place(self, person: Person, field: str) -> None:
+    def test_the_error_for_a_nul_has_its_pointer(self, person: Person, field: str) -> None:
         body = raw(person, **{field: '"a\\u0000b"'})
         refused(person.client.post("/jobs", body), 400, "INVALID_REQUEST", f"/{field}")
         refused(person.client.post("/jobs", raw(person, **{field: '"a\x00b"'})), 400, "INVALID_REQUEST")
 
-    def test_a_nul_deep_inside_is_named_with_its_place(self, person: Person) -> None:
+    def test_the_error_for_a_deeply_nested_nul_has_its_pointer(self, person: Person) -> None:
         payload = {"url": person.receiver.url(), "body": {"rows": ["ok", "a\0b"]}}
         answer = person.client.post("/jobs", person.body(payload=payload))
         refused(answer, 400, "INVALID_REQUEST", "/payload/body/rows/1")
 
-    def test_an_escaped_backslash_before_u0000_is_no_nul(self, person: Person) -> None:
+    def test_an_escaped_backslash_before_u0000_is_not_a_nul(self, person: Person) -> None:
         job_id = person.create(description="a\\u0000b")
         assert person.job(job_id)["description"] == "a\\u0000b"
 
     @pytest.mark.parametrize("url", ["ftp://example.com/", "http://user:pass@example.com/", "nowhere"])
-    def test_webhooks_of_a_job_that_nobody_could_call_are_refused(self, person: Person, url: str) -> None:
+    def test_webhooks_with_an_invalid_url_are_refused(self, person: Person, url: str) -> None:
         answer = person.client.post("/jobs", person.body(webhooks={"on_failure": url}))
         refused(answer, 400, "INVALID_REQUEST", "/webhooks/on_failure")
 
@@ -266,7 +272,7 @@ class TestBodies:
         answer = person.client.post("/jobs", raw(person, payload=payload))
         assert "32 levels" in refused(answer, 400, "INVALID_REQUEST")
 
-    def test_nesting_within_the_bound_is_taken_and_kept(self, person: Person) -> None:
+    def test_nesting_within_the_limit_is_accepted_and_stored(self, person: Person) -> None:
         nested: Any = "deep"
         for _ in range(29):
             nested = [nested]
@@ -277,7 +283,7 @@ class TestBodies:
     def test_brackets_in_text_are_not_nesting(self, person: Person) -> None:
         assert person.create(description="[" * 2000)
 
-    def test_of_two_fields_with_one_name_the_last_counts(self, person: Person) -> None:
+    def test_the_last_of_two_fields_with_the_same_name_counts(self, person: Person) -> None:
         content = raw(person)[:-1] + b', "priority": 1, "priority": 2}'
         answer = person.client.post("/jobs", content)
         if answer.status == 201:

@@ -1,4 +1,4 @@
-"""POST /jobs:batch: many jobs at once; one bad line spoils no other."""
+"""POST /jobs:batch creates many jobs at once. A bad line does not affect the others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def send(person: Person, *items: Any) -> Answer:
 
 
 class TestBothForms:
-    def test_an_array_answers_ids_in_order(self, person: Person) -> None:
+    def test_an_array_gets_ids_in_order(self, person: Person) -> None:
         bodies = [person.body(name=f"{person.name} {number}") for number in range(5)]
         answer = person.client.post("/jobs:batch", bodies)
         assert answer.status == 200
@@ -31,27 +31,27 @@ class TestBothForms:
         assert (made["created_count"], made["refused_count"], made["refused"]) == (5, 0, [])
         assert [person.job(job_id)["name"] for job_id in made["created"]] == [body["name"] for body in bodies]
 
-    def test_lines_answer_ids_in_order(self, person: Person) -> None:
+    def test_lines_get_ids_in_order(self, person: Person) -> None:
         bodies = [person.body(name=f"{person.name} {number}") for number in range(5)]
         made = send(person, *bodies).json()
         assert [person.job(job_id)["name"] for job_id in made["created"]] == [body["name"] for body in bodies]
 
     @pytest.mark.parametrize("end", [b"", b"\n", b"\r\n", b"\n\n \n"])
-    def test_blank_lines_and_a_missing_last_line_end_are_fine(self, person: Person, end: bytes) -> None:
+    def test_blank_lines_and_a_missing_last_line_end_are_accepted(self, person: Person, end: bytes) -> None:
         one = json.dumps(person.body()).encode()
         answer = person.client.post("/jobs:batch", one + b"\r\n\n" + one + end, content_type=NDJSON)
         assert answer.json()["created_count"] == 2
 
-    def test_nothing_is_nothing(self, person: Person) -> None:
+    def test_an_empty_batch_creates_nothing(self, person: Person) -> None:
         assert person.client.post("/jobs:batch", []).json()["created_count"] == 0
         assert send(person).json()["created_count"] == 0
 
-    def test_they_run(self, person: Person) -> None:
+    def test_the_created_jobs_run(self, person: Person) -> None:
         (job_id,) = send(person, person.body("immediate")).json()["created"]
         assert [row["state"] for row in person.wait_for_end(job_id)] == ["COMPLETED"]
 
-    def test_every_counts_from_the_creation_that_is_shown(self, person: Person) -> None:
-        """What is planned as a batch is read has the same first instant as what is planned from the stored job."""
+    def test_an_interval_starts_at_the_creation_that_is_shown(self, person: Person) -> None:
+        """A job that is planned as its batch is read has the same first instant as one planned from the stored job."""
         bodies = [person.body("every 1h") for _ in range(2500)]
         created = send(person, *bodies).json()["created"]
         for job_id in (created[0], created[999], created[1000], created[-1]):
@@ -60,7 +60,7 @@ class TestBothForms:
 
 
 class TestRefusals:
-    def test_a_bad_line_is_named_by_its_index(self, person: Person) -> None:
+    def test_the_error_for_a_bad_line_has_its_index(self, person: Person) -> None:
         good = person.body()
         made = send(
             person, good, b"{", {**good, "schedul": 1}, good, {**good, "schedule": "* * 30 2 *"}, b"\xff", b"[]", good
@@ -77,7 +77,7 @@ class TestRefusals:
         made = send(person, one + b" " + one, one + b"," + one, one).json()
         assert (made["created_count"], [item["index"] for item in made["refused"]]) == (1, [0, 1])
 
-    def test_keys_that_clash_are_refused_alone(self, person: Person) -> None:
+    def test_only_the_lines_with_a_duplicate_key_are_refused(self, person: Person) -> None:
         key = person.name
         person.create(key=f"{key} taken")
         bodies = [
@@ -88,7 +88,7 @@ class TestRefusals:
         assert made["created_count"] == 3
         assert [(item["index"], item["error"]) for item in made["refused"]] == [(2, "CONFLICT"), (3, "CONFLICT")]
 
-    def test_a_clash_at_the_end_of_a_page_costs_no_more_than_one_at_its_beginning(self, person: Person) -> None:
+    def test_a_duplicate_at_the_end_of_a_page_is_not_slower_than_at_its_beginning(self, person: Person) -> None:
         bodies = [person.body(key=f"{person.name} {number}") for number in range(999)] + [
             person.body(key=f"{person.name} 0")
         ]
@@ -96,11 +96,11 @@ class TestRefusals:
         assert (made["created_count"], [item["index"] for item in made["refused"]]) == (999, [999])
 
     @pytest.mark.parametrize("body", [b"", b"{}", b"1", b"null", b"[", b"[1,]", b"\xff", b"[" * 100_000])
-    def test_what_is_no_array_is_refused(self, person: Person, body: bytes) -> None:
+    def test_a_body_that_is_not_an_array_is_refused(self, person: Person, body: bytes) -> None:
         message = refused(person.client.post("/jobs:batch", body), 400, "INVALID_REQUEST")
         assert "application/x-ndjson" in message
 
-    def test_a_job_of_more_than_a_megabyte_is_refused_alone(self, person: Person) -> None:
+    def test_only_the_job_of_more_than_a_megabyte_is_refused(self, person: Person) -> None:
         giant = person.body(description="x" * 1_100_000)
         made = person.client.post("/jobs:batch", [person.body(), giant]).json()
         assert [(item["index"], item["error"]) for item in made["refused"]] == [(1, "PAYLOAD_TOO_LARGE")]
@@ -109,7 +109,7 @@ class TestRefusals:
         made = person.client.post("/jobs:batch", b"x" * 3_000_000, content_type=NDJSON).json()
         assert [(item["index"], item["error"]) for item in made["refused"]] == [(0, "PAYLOAD_TOO_LARGE")]
 
-    def test_a_line_of_more_than_a_megabyte_is_refused_alone(self, person: Person) -> None:
+    def test_only_the_line_of_more_than_a_megabyte_is_refused(self, person: Person) -> None:
         giant = person.body(description="x" * 3_000_000)
         bodies = [person.body(name=f"{person.name} {number}") for number in range(3)]
         made = send(person, bodies[0], giant, bodies[1], giant, giant, bodies[2]).json()
@@ -125,19 +125,19 @@ class TestRefusals:
         assert person.client.get(f"/jobs?name={person.name.replace(' ', '%20')}").json()["total"] == 0
 
     @pytest.mark.slow
-    def test_more_than_100_000_lines_are_refused_from_there_on(self, person: Person) -> None:
+    def test_lines_after_the_first_100_000_are_refused(self, person: Person) -> None:
         content = lines(person.body(), *[{"name": "x"}] * 99_999, person.body(), person.body())
         made = person.client.post("/jobs:batch", content, content_type=NDJSON).json()
         assert [person.job(job_id)["name"] for job_id in made["created"]] == [person.name]
         last = made["refused"][-1]
         assert (last["index"], last["error"]) == (100_000, "PAYLOAD_TOO_LARGE")
-        assert "send them anew" in last["message"]
+        assert "send them again" in last["message"]
         assert (made["refused_count"], len(made["refused"]), len(made["also_refused"]["INVALID_REQUEST"])) == (
             100_000, 1001, 98_999
         )  # fmt: skip
 
 
-def test_lines_are_taken_as_they_come(person: Person) -> None:
+def test_lines_are_stored_as_they_arrive(person: Person) -> None:
     """The first page is stored while the client is still sending."""
     import http.client
 

@@ -1,4 +1,4 @@
-"""Jobs that come after others, and word of how an execution ended, over the API."""
+"""Jobs that run after others, and webhooks about the end of an execution, over the API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cluster.processes import Answer, wait_until
 
 @pytest.fixture
 def keys() -> list[str]:
-    """That nobody else has."""
+    """Returns job keys that no other test uses."""
     return [f"{letter}-{uuid.uuid4().hex[:8]}" for letter in "abc"]
 
 
@@ -22,7 +22,7 @@ def way_of(answer: Answer) -> str:
     return refused(answer, 400, "INVALID_REQUEST", "/after").split("itself: ")[1].split(";")[0]
 
 
-def test_a_chain_runs_and_says_how_it_stands(person: Person, keys: list[str]) -> None:
+def test_a_chain_runs_and_why_shows_its_state(person: Person, keys: list[str]) -> None:
     a, b, _ = keys
     first, then = person.create("on_demand", key=a), person.create("on_demand", after=[a, b])
     job = person.job(then)
@@ -64,7 +64,7 @@ def test_a_loop_is_refused_when_a_job_is_changed(person: Person, keys: list[str]
     assert person.job(first)["version"] == 1
 
 
-def test_a_loop_in_a_batch_spoils_no_other_line(person: Person, keys: list[str]) -> None:
+def test_a_loop_in_a_batch_does_not_affect_other_lines(person: Person, keys: list[str]) -> None:
     a, b, c = keys
     jobs = [person.body("on_demand", key=key, after=[other]) for key, other in ((a, b), (b, a), (c, b))]
     answer = person.client.post("/jobs:batch", jobs).json()
@@ -86,11 +86,11 @@ def test_a_loop_in_a_batch_spoils_no_other_line(person: Person, keys: list[str])
         ({"webhooks": {"on_error": "https://x.example"}}, "/webhooks/on_error"),
     ],
 )
-def test_what_makes_no_sense_is_refused(person: Person, fields: dict[str, Any], pointer: str) -> None:
+def test_an_invalid_chain_is_refused(person: Person, fields: dict[str, Any], pointer: str) -> None:
     refused(person.client.post("/jobs", {**person.body(), **fields}), 400, "INVALID_REQUEST", pointer)
 
 
-def test_another_tenants_keys_mean_nothing(people_anywhere: People, keys: list[str]) -> None:
+def test_keys_of_another_tenant_are_not_found(people_anywhere: People, keys: list[str]) -> None:
     ada, eve = people_anywhere.ada, people_anywhere.eve
     a, b, _ = keys
     theirs = ada.create("on_demand", people_anywhere.receiver.url("/ok"), key=a)
@@ -118,7 +118,7 @@ def test_jobs_without_a_next_run_come_last_in_either_order(person: Person) -> No
         assert [job["job_id"] for job in first["jobs"] + second["jobs"]] == found
 
 
-def test_who_asked_is_told_how_it_ended(person: Person) -> None:
+def test_a_webhook_reports_the_failure_of_a_job(person: Person) -> None:
     name = f"report {person.name}"
     job_id = person.create(
         "immediate", "/status/404", name=name, webhooks={"on_failure": person.receiver.url("/told")}
@@ -138,7 +138,7 @@ def test_who_asked_is_told_how_it_ended(person: Person) -> None:
     assert (body["data"]["state"], body["data"]["http_status"]) == ("FAILED", 404)
 
 
-def test_a_preview_says_that_it_has_no_times(person: Person) -> None:
+def test_a_preview_of_a_chained_job_has_no_instants(person: Person) -> None:
     seen = person.client.post("/schedules/preview", {"schedule": "on_demand"}).json()
     assert (seen["description"], seen["next"]) == ("on demand only", [])
     assert "no times of its own" in seen["warnings"][0]

@@ -1,4 +1,4 @@
-"""Circuits over the API: who sees what of them, who closes one, and what `why` says of it."""
+"""Circuits over the API: who sees which parts of them, who closes one, and how `why` explains them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def folks(strict: Server, receiver: Receiver) -> People:
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A target of this test's own, where nobody listens."""
+    """A target for this test only, which refuses connections."""
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         yield f"http://127.0.0.1:{unheard.getsockname()[1]}/{uuid.uuid4().hex}"
@@ -62,7 +62,7 @@ def test_an_open_circuit_is_listed_with_its_url_but_not_the_query(folks: People,
     assert found["opened_at"] < found["next_probe_at"]
 
 
-def test_what_is_skipped_was_never_attempted(folks: People, url: str) -> None:
+def test_a_skipped_execution_was_never_attempted(folks: People, url: str) -> None:
     opened(folks, url)
     job_id = run_job(folks.ann, url, "SKIPPED")
     (execution,) = folks.ann.executions(job_id)
@@ -74,7 +74,7 @@ def test_what_is_skipped_was_never_attempted(folks: People, url: str) -> None:
     assert " not sent: " in logs
 
 
-def test_a_path_may_be_a_secret_and_is_for_admins(folks: People, url: str) -> None:
+def test_only_admins_see_the_path_which_may_be_a_secret(folks: People, url: str) -> None:
     opened(folks, url)
     answer = folks.ann.get("/circuits")
     assert answer.status == 200
@@ -82,7 +82,7 @@ def test_a_path_may_be_a_secret_and_is_for_admins(folks: People, url: str) -> No
     assert f"{url[: url.find('/', 8)]}/…" in {it["url"] for it in answer.json()["circuits"]}
 
 
-def test_a_run_is_skipped_and_why_says_so(folks: People, url: str) -> None:
+def test_an_execution_is_skipped_and_why_shows_the_reason(folks: People, url: str) -> None:
     opened(folks, url)
     job_id = run_job(folks.ann, url, "SKIPPED")
     (run,) = folks.ann.get(f"/jobs/{job_id}/executions").json()["executions"]
@@ -96,7 +96,9 @@ def test_a_run_is_skipped_and_why_says_so(folks: People, url: str) -> None:
     assert folks.ann.get(f"/jobs/{elsewhere}/why").json()["holds"] == []
 
 
-def test_an_admin_closes_it_the_target_is_called_again_and_the_audit_says_who(folks: People, url: str) -> None:
+def test_after_an_admin_closes_a_circuit_its_target_is_called_and_the_audit_has_the_admin(
+    folks: People, url: str
+) -> None:
     number = opened(folks, url)["circuit"]
     refused(folks.ann.delete(f"/circuits/{number}"), 403, "FORBIDDEN")
     refused(folks.eve.delete(f"/circuits/{number}"), 404, "NOT_FOUND")
@@ -117,7 +119,7 @@ def _is_sent(folks: People, url: str) -> bool:
     return bool(ended[0]["state"] != "SKIPPED")
 
 
-def test_another_tenant_sees_none_of_it_and_is_not_held_up(folks: People, url: str) -> None:
+def test_another_tenant_does_not_see_the_circuit_and_is_not_delayed(folks: People, url: str) -> None:
     opened(folks, url)
     assert folks.eve.get("/circuits").json() == {"circuits": []}
     run_job(folks.eve, url, "FAILED")

@@ -1,4 +1,4 @@
-"""What the health page and the metrics say of a node's clock."""
+"""The state of a node's clock in /health and in the metrics."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from duetime.telemetry.metrics import Metrics
         ),
     ],
 )
-def test_the_health_page_says_how_far_the_clock_is_off(state: ClockState, offset: int | None, expected: str):
+def test_health_shows_the_offset_of_the_clock(state: ClockState, offset: int | None, expected: str):
     assert _clock(ClusterState(1, "a", Standing.TRUSTED, (), None, state, offset)) == expected
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(None, b"NaN"), (-1500, b"-1.5"), (0, b"0.0")])
-def test_the_metrics_have_it_in_seconds(offset: int | None, expected: bytes):
+def test_the_metrics_have_the_offset_in_seconds(offset: int | None, expected: bytes):
     rendered = Metrics().render(Load(), UNBOUNDED, offset)
     assert b"\nduetime_clock_offset_seconds " + expected + b"\n" in rendered

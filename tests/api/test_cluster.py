@@ -1,4 +1,4 @@
-"""GET /cluster: who lives, who owns what, and where the node that is asked stands."""
+"""GET /cluster: the living nodes, their shards, and the standing of the node that responds."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def seen(
     return view_cluster(ClusterState(7, "a", standing, owned, View(1000, members, shards)))
 
 
-def test_living_nodes_are_told_with_leases_shards_and_who_runs_the_chores():
+def test_living_nodes_are_listed_with_leases_shards_and_housekeeping():
     members = Member(7, "a", ALL, 5200), Member(8, "b", TIMER, 900)
     assert seen(held(n7=40, n8=20), *members, owned=range(40)) == Cluster(
         OwnStanding(7, "a", Standing.TRUSTED, 40),
@@ -48,23 +48,23 @@ def test_a_shard_of_a_node_that_no_longer_lives_has_no_owner():
     assert cluster.unowned_shards == [0, 1]
 
 
-def test_what_this_node_took_and_gave_up_since_its_last_heartbeat_counts():
+def test_shards_taken_and_released_since_the_last_heartbeat_are_shown():
     cluster = seen(held(n7=32), Member(7, "a", ALL, 5000), owned=range(16, 64))
     assert cluster.unowned_shards == list(range(16))
     assert cluster.nodes[0].owned_shards == 48
 
 
-def test_a_node_in_doubt_owns_nothing_whatever_the_view_said():
+def test_a_node_whose_lease_is_in_doubt_owns_nothing():
     cluster = seen(held(n7=64), Member(7, "a", ALL, 5000), standing=Standing.DOUBTFUL)
     assert (cluster.node.owned_shards, cluster.nodes[0].owned_shards, len(cluster.unowned_shards)) == (0, 0, 64)
 
 
-def test_a_node_that_had_no_answer_yet_knows_of_nobody():
+def test_a_node_without_a_view_yet_shows_no_nodes():
     cluster = view_cluster(ClusterState(7, "a", Standing.JOINED, (), None))
     assert cluster == Cluster(OwnStanding(7, "a", Standing.JOINED, 0), [], 64, list(range(64)))
 
 
-def test_where_nothing_expires_a_lease_has_no_end():
+def test_a_lease_that_never_expires_has_no_end():
     assert seen(held(), Member(7, "a", ALL, LATEST)).nodes[0].lease_ends_in_ms is None
 
 
@@ -83,14 +83,14 @@ def test_on_sqlite_the_one_node_owns_all(client: Client):
     assert (cluster["shards"], cluster["unowned_shards"]) == (64, [])
 
 
-def test_the_document_has_every_field_of_the_answer(client: Client):
+def test_the_document_has_every_field_of_the_response(client: Client):
     schemas = client.get("/openapi.json").json()["components"]["schemas"]
     assert set(schemas["Cluster"]["properties"]) == set(client.get("/cluster").json())
     assert {"OwnStanding", "NodeView"} <= set(schemas)
 
 
 @pytest.mark.slow
-async def test_on_postgresql_each_of_two_nodes_tells_of_both(tmp_path: Path):
+async def test_on_postgresql_each_of_two_nodes_shows_both(tmp_path: Path):
     async with fresh_database() as url:
         nodes = [Server(tmp_path / name, DATABASE_URL=url, NODE_NAME=name) for name in "ab"]
         try:
@@ -125,7 +125,7 @@ async def test_a_node_behind_a_pooler_has_its_lease_and_its_shards(tmp_path: Pat
 
 
 @pytest.mark.slow
-async def test_roles_split_who_answers_from_who_runs(tmp_path: Path):
+async def test_roles_separate_nodes_that_serve_the_api_from_nodes_that_run_jobs(tmp_path: Path):
     async with fresh_database() as url:
         front = Server(tmp_path / "front", DATABASE_URL=url, NODE_NAME="front", ROLES="api")
         back = Server(tmp_path / "back", DATABASE_URL=url, NODE_NAME="back", ROLES="timer,worker")

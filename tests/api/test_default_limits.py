@@ -1,4 +1,4 @@
-"""Limits of attempts that a job does not name: by type, or as the operator has set them."""
+"""Default limits of attempts: by type, or set by the operator."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def body(kind: str, **fields: Any) -> dict[str, Any]:
 
 
 def limits(client: Client, job_id: str) -> tuple[float, int]:
-    """Of an attempt: seconds, and how often it is made again."""
+    """Returns the timeout of an attempt and the number of retries."""
     job = client.get(f"/jobs/{job_id}").json()
     return job["timeout_seconds"], job["retry_policy"]["max_retries"]
 
@@ -54,7 +54,7 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     ("kind", "expected"),
     [("http_request", (30, 3)), ("script", (3600, 0)), ("sql_query", (300, 3)), ("python", (3600, 3))],
 )
-def test_each_type_has_its_own_and_shows_them(plain: Client, kind: str, expected: tuple[float, int]) -> None:
+def test_each_type_has_its_own_defaults_and_shows_them(plain: Client, kind: str, expected: tuple[float, int]) -> None:
     made = plain.post("/jobs", body(kind))
     assert made.status == 201, made
     job_id = made.json()["job_id"]
@@ -65,7 +65,7 @@ def test_each_type_has_its_own_and_shows_them(plain: Client, kind: str, expected
     assert limits(plain, said) == expected, "what is reset is the type's again"
 
 
-def test_why_says_what_an_attempt_may_take(plain: Client) -> None:
+def test_why_shows_the_limits_of_an_attempt(plain: Client) -> None:
     job_id = plain.post("/jobs", body("script")).json()["job_id"]
     assert plain.get(f"/jobs/{job_id}/why").json()["attempts"] == (
         "An attempt may take 1 h (timeout_seconds), and one that fails is not tried again (retry_policy)."
@@ -73,7 +73,7 @@ def test_why_says_what_an_attempt_may_take(plain: Client) -> None:
 
 
 @pytest.mark.parametrize("kind", TYPES)
-def test_the_operators_hold_for_all_that_name_none(strict: Client, kind: str) -> None:
+def test_the_operators_defaults_apply_to_jobs_without_their_own(strict: Client, kind: str) -> None:
     made = strict.post("/jobs", body(kind)).json()["job_id"]
     (listed,) = strict.post("/jobs:batch", [body(kind)]).json()["created"]
     assert strict.put(f"/jobs/by-key/{kind}", body(kind)).status == 201
@@ -85,7 +85,7 @@ def test_the_operators_hold_for_all_that_name_none(strict: Client, kind: str) ->
     assert limits(strict, said) == (30, 3)
 
 
-def test_a_job_can_be_sent_back_as_it_was_shown(strict: Client) -> None:
+def test_a_job_that_was_read_can_be_sent_back_unchanged(strict: Client) -> None:
     job_id = strict.post("/jobs", body("http_request", delivery="at_most_once")).json()["job_id"]
     shown = strict.get(f"/jobs/{job_id}").json()
     change = {name: shown[name] for name in ("timeout_seconds", "retry_policy", "delivery")}

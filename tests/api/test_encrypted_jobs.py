@@ -1,4 +1,4 @@
-"""A job with secrets from end to end: the target gets them; answers, logs, audit and files never have them."""
+"""Secrets of a job from end to end: the target gets them; responses, logs, audit and files never have them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HIDDEN = "********"
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Says all that it was told, as a careless target does, and fails."""
+    """Responds with everything that it received, as a careless target does, and fails."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -36,7 +36,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def echo() -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """(its URL, what it was told)"""
+    """Yields its URL, and the requests that it received."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         server.told = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -49,7 +49,9 @@ def payload(url: str, **fields: Any) -> dict[str, Any]:
     return {"url": url, "headers": headers, "body": {"pin": PIN, "n": 1}, "secret": ["/body/pin"], **fields}
 
 
-def test_only_the_target_learns_them(person: Person, server: Server, echo: tuple[str, list[dict[str, str]]]) -> None:
+def test_only_the_target_receives_the_secrets(
+    person: Person, server: Server, echo: tuple[str, list[dict[str, str]]]
+) -> None:
     url, told = echo
     job_id = person.create("immediate", payload=payload(url), retry_policy={"max_retries": 0})
     (execution,) = person.wait_for_end(job_id)
@@ -76,7 +78,7 @@ def test_only_the_target_learns_them(person: Person, server: Server, echo: tuple
     assert not any(b"encrypted:" in answer.body for answer in answers)
 
 
-def test_a_change_keeps_what_it_does_not_name(person: Person, echo: tuple[str, list[dict[str, str]]]) -> None:
+def test_a_change_keeps_secrets_that_it_does_not_name(person: Person, echo: tuple[str, list[dict[str, str]]]) -> None:
     url, told = echo
     job_id = person.create(payload=payload(url), retry_policy={"max_retries": 0})
     assert person.client.patch(f"/jobs/{job_id}", {"payload": {"body": {"n": 2}}}).status == 200
@@ -87,7 +89,7 @@ def test_a_change_keeps_what_it_does_not_name(person: Person, echo: tuple[str, l
     assert json.loads(told[0]["body"]) == {"pin": PIN, "n": 2}
 
 
-def test_what_was_read_cannot_be_written_back_in_place_of_a_secret(person: Person) -> None:
+def test_a_redacted_value_cannot_be_stored_as_a_secret(person: Person) -> None:
     job_id = person.create(payload=payload(person.receiver.url()))
     shown = person.job(job_id)["payload"]
     answer = person.client.patch(f"/jobs/{job_id}", {"payload": {"body": shown["body"]}})
@@ -98,7 +100,7 @@ def test_what_was_read_cannot_be_written_back_in_place_of_a_secret(person: Perso
     refused(answer, 400, "INVALID_REQUEST", "/payload/body/pin")
 
 
-def test_a_mark_without_a_place_and_a_forged_encrypt_are_refused(person: Person) -> None:
+def test_an_encryption_mark_in_the_wrong_place_and_a_forged_one_are_refused(person: Person) -> None:
     url = person.receiver.url()
     for fields, pointer in (
         ({"secret": ["/body/nothing"]}, "/payload/secret/0"),

@@ -1,4 +1,4 @@
-"""GET /events: what happens, as it happens, and from where one was."""
+"""GET /events: events as they happen, and resuming after a lost connection."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def about(events: Iterator[Event], job_id: str) -> Iterator[Event]:
     return (event for event in events if event.data.get("job_id") == job_id)
 
 
-def test_a_run_is_told_as_it_happens(person: Person) -> None:
+def test_an_execution_has_events_as_it_runs(person: Person) -> None:
     with following(person.client) as events:
         job_id = person.create("immediate")
         told = about(events, job_id)
@@ -63,7 +63,7 @@ def test_a_run_is_told_as_it_happens(person: Person) -> None:
     assert int(created.number or 0) < int(completed.number or 0)
 
 
-def test_what_people_do_is_told(person: Person) -> None:
+def test_actions_of_users_have_events(person: Person) -> None:
     with following(person.client) as events:
         job_id = person.create("every 1h")
         for action in ("pause", "resume"):
@@ -76,7 +76,7 @@ def test_what_people_do_is_told(person: Person) -> None:
     assert kinds == ["job.created", "job.paused", "job.resumed", "job.changed", "job.cancelled", "job.purged"]
 
 
-def test_who_lost_the_connection_goes_on_where_it_was(person: Person) -> None:
+def test_a_follower_that_lost_its_connection_resumes(person: Person) -> None:
     with following(person.client) as events:
         first = next(about(events, person.create()))
     missed = [person.create() for _ in range(3)]
@@ -86,12 +86,12 @@ def test_who_lost_the_connection_goes_on_where_it_was(person: Person) -> None:
     assert [int(event.number or 0) for event in resumed] == [int(first.number or 0) + step for step in (1, 2, 3)]
 
 
-def test_a_number_from_before_a_restart_says_that_some_were_lost(client: Client) -> None:
+def test_an_event_id_from_before_a_restart_gets_a_reset(client: Client) -> None:
     with following(client, "999999999") as events:
         assert next(events).kind == "reset"
 
 
-def test_followers_are_bounded_and_make_room_when_they_go(client: Client) -> None:
+def test_the_number_of_followers_is_limited_and_a_closed_one_makes_room(client: Client) -> None:
     def status() -> int:
         connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
         connection.request("GET", "/api/v1/events")
@@ -102,7 +102,7 @@ def test_followers_are_bounded_and_make_room_when_they_go(client: Client) -> Non
     answers = [status() for _ in range(MOST_FOLLOWERS + 1)]
     assert answers[0] == 200
     problem = client.get("/events")
-    assert "come back" in refused(problem, 503, "OVERLOADED")
+    assert "try again" in refused(problem, 503, "OVERLOADED")
     assert problem.headers["retry-after"] == "10"
     for connection in opened:
         connection.close()

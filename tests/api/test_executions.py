@@ -1,4 +1,4 @@
-"""What ran: lists across jobs, one with its attempts, logs, cancel and retry; dead letters and their redrive."""
+"""Executions: lists across jobs, one with its attempts, logs, cancel and retry; dead letters and their redrive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOBODY = "0198c0de-1234-7abc-8def-0123456789ab"
 
 
 class TestHistory:
-    def test_a_job_shows_its_runs_latest_first(self, person: Person) -> None:
+    def test_a_job_lists_its_executions_latest_first(self, person: Person) -> None:
         job_id = person.create(FAR)
         runs = []
         for number in range(3):
@@ -27,7 +27,7 @@ class TestHistory:
         assert [row["execution_id"] for row in rest["executions"]] == runs[:1]
         assert rest["next_cursor"] is None
 
-    def test_a_run_shows_what_came_of_it(self, person: Person) -> None:
+    def test_an_execution_shows_its_result(self, person: Person) -> None:
         (row,) = person.wait_for_end(person.create("immediate", "/slow/0.05"))
         assert row.keys() >= {
             "execution_id", "state", "scheduled_at", "start_time", "end_time", "duration_ms", "lateness_ms", "attempt",
@@ -41,7 +41,7 @@ class TestHistory:
         assert row["lateness_ms"] == (started_at - scheduled_at) / timedelta(milliseconds=1) >= 0
         assert row["worker_id"]
 
-    def test_by_state_within_a_job(self, person: Person) -> None:
+    def test_executions_of_a_job_are_filtered_by_state(self, person: Person) -> None:
         job_id, failed = person.fail()
         found = person.client.get(f"/jobs/{job_id}/executions?state=FAILED").json()
         assert [row["execution_id"] for row in found["executions"]] == [failed]
@@ -49,7 +49,7 @@ class TestHistory:
 
 
 class TestAcrossJobs:
-    def test_by_job_state_and_time(self, person: Person) -> None:
+    def test_executions_are_filtered_by_job_state_and_time(self, person: Person) -> None:
         job_id, failed = person.fail()
         (row,) = person.executions(job_id)
         at = row["scheduled_at"]
@@ -67,25 +67,25 @@ class TestAcrossJobs:
             page = person.client.get(f"/executions?job_id={job_id}{query}").json()
             assert ([item["execution_id"] for item in page["executions"]], page["total"]) == (found, len(found)), query
 
-    def test_an_offset_of_a_zone_is_understood_even_unescaped(self, client: Client) -> None:
+    def test_an_unescaped_plus_sign_of_an_offset_is_accepted(self, client: Client) -> None:
         assert client.get("/executions?from=2026-01-01T00:00:00+02:00").status == 200
 
     @pytest.mark.parametrize(
         "value", ["", "x", "2026-13-01T00:00:00Z", "9999-01-01T00:00:00Z", "%00", "1e9", "0" * 500]
     )
     @pytest.mark.parametrize("name", ["from", "to"])
-    def test_a_bad_instant_names_itself(self, client: Client, name: str, value: str) -> None:
+    def test_the_error_for_a_bad_instant_names_the_parameter(self, client: Client, name: str, value: str) -> None:
         refused(client.get(f"/executions?{name}={value}"), 400, "INVALID_REQUEST", f"/{name}")
 
-    def test_a_bad_state_names_itself(self, client: Client) -> None:
+    def test_the_error_for_a_bad_state_names_the_parameter(self, client: Client) -> None:
         refused(client.get("/executions?state=DONE"), 400, "INVALID_REQUEST", "/state")
 
     @pytest.mark.parametrize("state", ["null", "NULL", ""])
-    def test_a_state_that_says_nothing_is_not_all_of_them(self, person: Person, state: str) -> None:
+    def test_an_empty_or_null_state_is_refused(self, person: Person, state: str) -> None:
         for path in ("/executions", f"/jobs/{person.create()}/executions"):
             refused(person.client.get(f"{path}?state={state}"), 400, "INVALID_REQUEST", "/state")
 
-    def test_what_is_no_id_of_a_job_is_not_found(self, client: Client) -> None:
+    def test_an_invalid_job_id_is_not_found(self, client: Client) -> None:
         refused(client.get("/executions?job_id=x"), 404, "NOT_FOUND")
         assert client.get(f"/executions?job_id={NOBODY}").json()["total"] == 0
 
@@ -106,7 +106,7 @@ class TestOne:
         assert {line["scheduled_at"] for line in lines} == {row["scheduled_at"]}
         assert [(line["attempt"], line["token"]) for line in lines] == [("1", "1"), ("2", "2"), ("3", "3")]
 
-    def test_logs_say_what_each_attempt_came_to(self, person: Person) -> None:
+    def test_logs_have_the_result_of_each_attempt(self, person: Person) -> None:
         _, execution_id = person.fail()
         found = person.client.get(f"/executions/{execution_id}/logs").json()
         assert "attempt 1: 127.0.0.1 answered 500." in found["logs"]
@@ -118,7 +118,7 @@ class TestOne:
             refused(client.get(f"/executions/{execution_id}{path}"), 404, "NOT_FOUND")
 
     @pytest.mark.parametrize("action", ["cancel", "retry"])
-    def test_nothing_can_be_done_to_an_unknown_one(self, client: Client, action: str) -> None:
+    def test_actions_on_an_unknown_execution_are_not_found(self, client: Client, action: str) -> None:
         refused(client.post(f"/executions/{NOBODY}/{action}"), 404, "NOT_FOUND")
 
     def test_cancel_reaches_a_running_request(self, person: Person) -> None:
@@ -127,14 +127,14 @@ class TestOne:
         assert person.client.post(f"/executions/{row['execution_id']}/cancel").status == 202
         assert [item["state"] for item in person.wait_for_end(job_id)] == ["CANCELLED"]
 
-    def test_cancel_reaches_one_that_waits(self, person: Person) -> None:
+    def test_cancel_reaches_a_waiting_execution(self, person: Person) -> None:
         job_id = person.create("immediate", "/status/503", retry_policy={"delays": [3600]})
         row = person.wait_for_state(job_id, "RETRYING")
         answer = person.client.post(f"/executions/{row['execution_id']}/cancel")
         assert (answer.status, answer.json()["state"]) == (202, "CANCELLED")
         assert person.job(job_id)["status"] == "COMPLETED"
 
-    def test_what_has_ended_can_not_be_cancelled(self, person: Person) -> None:
+    def test_an_ended_execution_can_not_be_cancelled(self, person: Person) -> None:
         (row,) = person.wait_for_end(person.create("immediate"))
         refused(person.client.post(f"/executions/{row['execution_id']}/cancel"), 409, "CONFLICT")
 
@@ -146,7 +146,7 @@ class TestOne:
         latest, _ = person.wait_for_end(job_id, 2)
         assert (latest["execution_id"], latest["trigger"]) == (again.json()["execution_id"], "retry")
 
-    def test_what_is_open_can_not_be_retried(self, person: Person) -> None:
+    def test_an_open_execution_can_not_be_retried(self, person: Person) -> None:
         job_id = person.create("immediate", "/hang")
         row = person.wait_for_state(job_id, "RUNNING")
         refused(person.client.post(f"/executions/{row['execution_id']}/retry"), 409, "CONFLICT")
@@ -154,14 +154,14 @@ class TestOne:
 
 
 class TestDeadLetters:
-    def test_hold_what_ran_out_of_attempts(self, person: Person) -> None:
+    def test_hold_executions_that_used_up_their_attempts(self, person: Person) -> None:
         job_id, failed = person.fail()
         page = person.client.get(f"/dead-letters?job_id={job_id}").json()
         assert [row["execution_id"] for row in page["executions"]] == [failed]
         assert page["total"] == 1
         assert page["executions"][0]["dead"] is True
 
-    def test_redriven_by_id_they_run_anew_and_are_dead_no_more(self, person: Person) -> None:
+    def test_redriven_by_id_they_run_again_and_leave_the_list(self, person: Person) -> None:
         job_id, failed = person.fail()
         answer = person.client.post("/dead-letters/redrive", {"ids": [failed]})
         assert (answer.status, answer.json()["redriven"]) == (202, 1)
@@ -169,7 +169,7 @@ class TestDeadLetters:
         assert answer.json()["executions"] == [latest["execution_id"]]
         assert (first["execution_id"], first["dead"], latest["dead"]) == (failed, False, True)
 
-    def test_named_twice_they_are_redriven_once(self, person: Person) -> None:
+    def test_an_id_that_is_named_twice_is_redriven_once(self, person: Person) -> None:
         job_id, failed = person.fail()
         answer = person.client.post("/dead-letters/redrive", {"ids": [failed, failed]}).json()
         assert (answer["redriven"], len(answer["executions"])) == (1, 1)
@@ -180,18 +180,18 @@ class TestDeadLetters:
         assert person.client.post("/dead-letters/redrive", {"job_id": job_id}).json()["redriven"] == 1
         assert person.client.post("/dead-letters/redrive", {"job_id": NOBODY}).json()["redriven"] == 0
 
-    def test_retried_alone_a_dead_letter_is_redriven(self, person: Person) -> None:
+    def test_retrying_a_dead_letter_redrives_it(self, person: Person) -> None:
         job_id, failed = person.fail()
         person.client.post(f"/executions/{failed}/retry")
         _, first = person.wait_for_end(job_id, 2)
         assert first["dead"] is False
 
-    def test_what_is_not_dead_is_left_alone(self, person: Person) -> None:
+    def test_executions_that_are_not_dead_letters_are_not_redriven(self, person: Person) -> None:
         (row,) = person.wait_for_end(person.create("immediate"))
         answer = person.client.post("/dead-letters/redrive", {"ids": [row["execution_id"], NOBODY]})
         assert answer.json() == {"redriven": 0, "executions": [], "last_at": None}
 
-    def test_found_and_redriven_by_the_same_words(self, person: Person) -> None:
+    def test_the_list_and_the_redrive_have_the_same_filters(self, person: Person) -> None:
         job_id, failed = person.fail()
         at = person.executions(job_id)[0]["scheduled_at"]
         fitting = [
@@ -214,7 +214,7 @@ class TestDeadLetters:
             assert person.client.post("/dead-letters/redrive", wanted).json()["redriven"] == 1, words
             person.wait_for_end(job_id, number + 1)
 
-    def test_redriven_at_a_pace_they_wait_for_their_turn(self, person: Person) -> None:
+    def test_redriven_at_a_pace_they_start_one_after_the_other(self, person: Person) -> None:
         job_id, _ = person.fail()
         for number in (2, 3):
             person.client.post(f"/jobs/{job_id}/run")
@@ -253,7 +253,7 @@ class TestDeadLetters:
         ]
         person.client.delete(f"/jobs/{job_id}")
 
-    def test_those_of_cancelled_jobs_take_no_place(self, person: Person) -> None:
+    def test_dead_letters_of_cancelled_jobs_do_not_count_towards_the_limit(self, person: Person) -> None:
         job_id, _ = person.fail()
         cancelled, _ = person.fail()
         person.client.delete(f"/jobs/{cancelled}")
@@ -297,7 +297,7 @@ class TestDeadLetters:
             ({"job_id": "x"}, 404, None),
         ],
     )
-    def test_a_bad_wish_names_the_field(
+    def test_the_error_for_a_bad_request_names_the_field(
         self, client: Client, wanted: dict[str, object], status: int, pointer: str | None
     ) -> None:
         error = "INVALID_REQUEST" if status == 400 else "NOT_FOUND"

@@ -1,4 +1,4 @@
-"""Every place of every route that can name something, with the name of what is another's in it.
+"""Every place of every route that can name something, with a name that belongs to another user or tenant.
 
 Of another tenant's: the answer is what is answered for something that exists nowhere, to the byte, and nothing of
 theirs changes or is shown. Of another user's in the same tenant: 403, or it is left out.
@@ -181,17 +181,17 @@ def _fields(document: dict[str, Any], schema: dict[str, Any]) -> Iterator[str]:
 
 
 def test_every_place_of_every_route_is_in_the_table(guarded: Server) -> None:
-    """A new one has to be added there: what may it name, and whose is that?"""
+    """Add a new place to the table, with what it can name."""
     assert {route: set(found) for route, found in TABLE.items()} == places(guarded.client.get("/openapi.json").json())
 
 
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
-def test_no_route_is_hidden_from_the_contract() -> None:
+def test_every_route_is_in_the_openapi_document() -> None:
     from duetime.api.app import _routes, create_routes
-    from duetime.api.openapi import docs_routes
+    from duetime.api.openapi import DOCS_ROUTES
     from duetime.api.routes.health import get_health
 
-    app = create_routes(None, [_routes(), get_health, *docs_routes()])  # type: ignore[arg-type]
+    app = create_routes(None, [_routes(), get_health, *DOCS_ROUTES])  # type: ignore[arg-type]
     served = {
         f"{method.lower()} {re.sub(r':str}', '}', route.path).removeprefix('/api/v1')}"
         for route in app.routes
@@ -201,13 +201,13 @@ def test_no_route_is_hidden_from_the_contract() -> None:
     assert served - {"get /openapi.json", "get /docs"} - {f"get {path}" for path in FRAMEWORKS} == set(TABLE)
 
 
-def test_what_the_framework_adds_by_itself_is_nobodys(people: People) -> None:
+def test_routes_of_the_framework_are_refused_to_all_users(people: People) -> None:
     for path in FRAMEWORKS:
         assert people.ada.get(path).status in (403, 404)
 
 
 class Things(NamedTuple):
-    """What there is of somebody's, by what can stand in a place."""
+    """The things that a user owns, by the kind of place that can name them."""
 
     owner: Known
     names: dict[str, list[str]]
@@ -356,7 +356,7 @@ _PASSING = {"x-request-id", "date", "content-length", "connection"}
 
 
 def told(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
-    """What an answer says, but for the name that was asked for, and what differs from request to request."""
+    """Returns a response without the requested name, and without the parts that differ between requests."""
     headers = {name: value for name, value in answer.headers.items() if name not in _PASSING}
     body = _KEY.sub("<key>", answer.body.decode())  # first: by chance it may hold the name of a user
     if named.isdecimal():
@@ -367,7 +367,7 @@ def told(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
 
 
 def is_empty(answer: Answer) -> bool:
-    """Of a list, or of what was done to one."""
+    """Returns whether a list, or the result of an action on a list, is empty."""
     page = answer.json()
     lists = [page[name] for name in LISTS & page.keys()]
     return bool(lists) and not any(lists) and not page.get("total") and not page.get("redriven")
@@ -383,7 +383,9 @@ class TestAnotherTenants:
             return people.as_user(people.evil, "mal")
         return people.with_key(people.make_key(people.eve, role="admin")["key"])
 
-    def test_is_as_if_it_did_not_exist(self, people_anywhere: People, victim: Things, intruder: Known) -> None:
+    def test_an_id_of_another_tenant_looks_like_one_that_does_not_exist(
+        self, people_anywhere: People, victim: Things, intruder: Known
+    ) -> None:
         people, own_job = people_anywhere, intruder.create()
         is_admin = intruder.get("/audit").status == 200
         before, checked = snapshot(people.ada), 0
@@ -399,7 +401,7 @@ class TestAnotherTenants:
         assert snapshot(people.ada) == before
 
     def _send(self, ask: Ask, intruder: Known, name: str, own_job: str) -> Answer:
-        """And take back what came of it: the next one is to find things as this one did."""
+        """Sends a request, then undoes its effect, so that the next request finds the same state."""
         makes = (ask.route, ask.kind) in MAKES and " /jobs" in ask.route
         answer = ask.send(intruder, name, intruder.create() if makes else own_job)
         if makes and answer.status < 300:
@@ -422,7 +424,7 @@ class TestAnotherTenants:
         else:
             assert answer.status == 404 or is_empty(answer), (ask, answer)
 
-    def test_cursor_shows_ones_own_rows_only(self, people_anywhere: People) -> None:
+    def test_a_cursor_shows_only_rows_of_the_caller(self, people_anywhere: People) -> None:
         people, eve = people_anywhere, people_anywhere.eve
         own_job = eve.create("immediate", url=people.receiver.url())
         eve.wait_for_ends([own_job])
@@ -441,7 +443,7 @@ class TestAnotherTenants:
                 assert told(answer, "") == told(ask.send(eve, beside, own_job), "")
         assert snapshot(people.ada) == before
 
-    def test_events_are_nobodys(self, people_anywhere: People, victim: Things) -> None:
+    def test_events_of_another_tenant_are_not_sent(self, people_anywhere: People, victim: Things) -> None:
         eve = people_anywhere.eve
         for last in victim.names[EVENT]:
             marker = eve.create(name="the last of mine")
@@ -454,7 +456,7 @@ class TestAnotherTenants:
             assert not any(MARK in frame.data for frame in seen)
             assert not any(name in frame.data for frame in seen for name in victim.names[RESOURCE])
 
-    def test_versions_fit_nothing(self, people_anywhere: People, victim: Things) -> None:
+    def test_if_match_reveals_nothing(self, people_anywhere: People, victim: Things) -> None:
         """If-Match is looked at after whose the job is."""
         eve = people_anywhere.eve
         for method in ("PUT", "PATCH"):
@@ -465,7 +467,7 @@ class TestAnotherTenants:
                 assert told(foreign, victim.names[JOB_ID][0]) == told(absent, NOWHERE)
                 assert foreign.status == 404
 
-    def test_many_are_not_redriven_though_one_of_them_is_ones_own(
+    def test_a_redrive_of_several_ids_skips_those_of_another_tenant(
         self, people_anywhere: People, victim: Things
     ) -> None:
         people, eve, before = people_anywhere, people_anywhere.eve, snapshot(people_anywhere.ada)
@@ -478,7 +480,9 @@ class TestAnotherTenants:
         assert eve.post("/dead-letters/redrive", {"limit": 1000}).status == 202
         assert snapshot(people.ada) == before
 
-    def test_a_user_of_the_same_name_is_another_one(self, people_anywhere: People, victim: Things) -> None:
+    def test_a_user_of_the_same_name_in_another_tenant_is_another_user(
+        self, people_anywhere: People, victim: Things
+    ) -> None:
         people = people_anywhere
         key = people.make_key(people.eve, user_id="ann", role="admin")["key"]
         for namesake in (people.as_user(people.evil, "ann"), people.with_key(key)):
@@ -487,7 +491,7 @@ class TestAnotherTenants:
             for job_id in victim.names[JOB_ID]:
                 assert namesake.get(f"/jobs/{job_id}").status == 404
 
-    def test_no_field_says_which_tenant_one_asks_for(self, people: People) -> None:
+    def test_no_field_or_header_selects_the_tenant(self, people: People) -> None:
         people.ann.create(name=MARK)
         for path in (
             f"/jobs?tenant={people.acme}",
@@ -514,7 +518,9 @@ class TestAnotherUsers:
             return people.with_key(people.make_key(people.ada, user_id="bob")["key"])
         return people.as_user(people.acme, "bob", "admin", scopes=["read", "write", "run"])
 
-    def test_is_forbidden_or_left_out(self, people_anywhere: People, victim: Things, other: Known) -> None:
+    def test_an_id_of_another_user_is_forbidden_or_left_out(
+        self, people_anywhere: People, victim: Things, other: Known
+    ) -> None:
         people, own_job = people_anywhere, other.create(name="bob's")
         before, checked = self._state(people), 0
         for ask in ASKS:
@@ -526,7 +532,7 @@ class TestAnotherUsers:
         assert self._state(people) == before
 
     def _state(self, people: People) -> Any:
-        """Of ann's: bob may do as he likes with his own, and the audit says that he did."""
+        """Returns the state of ann's things. Bob may change his own, and the audit records that."""
         found = snapshot(people.ada)
         mine = [job for job in found[0] if job["created_by"] == "ann"]
         ids = {job["job_id"] for job in mine}
@@ -549,7 +555,9 @@ class TestAnotherUsers:
         else:
             assert answer.status == 403, (ask, answer)
 
-    def test_one_of_many_spoils_the_whole_redrive(self, people_anywhere: People, victim: Things, other: Known) -> None:
+    def test_a_redrive_with_an_id_of_another_user_is_refused_as_a_whole(
+        self, people_anywhere: People, victim: Things, other: Known
+    ) -> None:
         people = people_anywhere
         fails = {"url": people.receiver.url("/status/500"), "retry_policy": {"max_retries": 0}}
         own_job = other.create("immediate", **fails)
@@ -560,9 +568,9 @@ class TestAnotherUsers:
 
 
 class TestWorkers:
-    """What a worker holds is named by ids of executions: those of another tenant are as if they were not there."""
+    """Workers name executions by id. Ids of another tenant are treated like unknown ids."""
 
-    def test_of_another_tenant_get_nothing_and_end_nothing(self, people_anywhere: People) -> None:
+    def test_workers_of_another_tenant_get_nothing_and_end_nothing(self, people_anywhere: People) -> None:
         ada, eve = people_anywhere.ada, people_anywhere.eve
         own, other = (_join(client) for client in (ada, eve))
         job_id = ada.create(type="python", schedule="immediate", payload={"function": MARK, "args": [MARK]})

@@ -1,4 +1,4 @@
-"""Bodies nobody would write, by the hundred: each is taken or refused with a problem; none is a defect."""
+"""Random and damaged bodies: each is accepted, or refused with a problem. None causes a defect."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def assert_sane(answer: Answer) -> None:
 
 @FUZZ
 @given(body=st.one_of(values, jobs))
-def test_a_create_of_anything(client: Client, body: Any) -> None:
+def test_a_create_with_any_json_has_no_defect(client: Client, body: Any) -> None:
     answer = client.post("/jobs", body)
     assert_sane(answer)
     if answer.status == 201:
@@ -90,13 +90,13 @@ def test_a_create_of_anything(client: Client, body: Any) -> None:
 
 @FUZZ
 @given(body=st.binary(max_size=200))
-def test_a_create_of_any_bytes(client: Client, body: bytes) -> None:
+def test_a_create_with_any_bytes_has_no_defect(client: Client, body: bytes) -> None:
     assert_sane(client.post("/jobs", body))
 
 
 @FUZZ
 @given(changes=st.one_of(values, jobs))
-def test_a_change_to_anything(client: Client, changes: Any) -> None:
+def test_a_change_with_any_fields_has_no_defect(client: Client, changes: Any) -> None:
     job_id = client.post("/jobs", good).json()["job_id"]
     assert_sane(client.patch(f"/jobs/{job_id}", changes))
     answer = client.get(f"/jobs/{job_id}")
@@ -106,7 +106,7 @@ def test_a_change_to_anything(client: Client, changes: Any) -> None:
 
 @FUZZ
 @given(schedule=schedules, zone=zones)
-def test_a_preview_of_any_schedule(client: Client, schedule: str, zone: str) -> None:
+def test_a_preview_of_any_schedule_has_no_defect(client: Client, schedule: str, zone: str) -> None:
     answer = client.post("/schedules/preview", {"schedule": schedule, "timezone": zone})
     assert_sane(answer)
     if answer.status == 200:
@@ -116,7 +116,7 @@ def test_a_preview_of_any_schedule(client: Client, schedule: str, zone: str) -> 
 
 @FUZZ
 @given(wish=values)
-def test_a_redrive_of_anything(client: Client, wish: Any) -> None:
+def test_a_redrive_with_any_body_has_no_defect(client: Client, wish: Any) -> None:
     assert_sane(client.post("/dead-letters/redrive", wish))
 
 
@@ -129,13 +129,13 @@ def test_a_redrive_of_anything(client: Client, wish: Any) -> None:
         max_size=3,
     ),
 )
-def test_a_list_with_any_filter(client: Client, path: str, query: dict[str, str]) -> None:
+def test_a_list_with_any_filter_has_no_defect(client: Client, path: str, query: dict[str, str]) -> None:
     assert_sane(client.get(f"{path}?" + "&".join(f"{name}={quote(value)}" for name, value in query.items())))
 
 
 @FUZZ
 @given(part=texts, action=st.sampled_from(["", "/status", "/next", "/why", "/executions"]))
-def test_any_path(client: Client, part: str, action: str) -> None:
+def test_any_path_has_no_defect(client: Client, part: str, action: str) -> None:
     assert_sane(client.get(f"/jobs/{quote(part, safe='')}{action}"))
 
 
@@ -185,7 +185,7 @@ def mangled(draw: st.DrawFn, body: bytes) -> bytes:
 
 
 class Told:
-    """What a server knows, before and after: a request that is refused changes none of it."""
+    """The state of a server before and after a request: a refused request changes nothing."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -216,7 +216,7 @@ def _made(answer: Answer) -> list[str]:
 
 @FUZZ_ALL
 @given(route=routes, data=st.data())
-def test_a_good_body_after_some_accidents(client: Client, route: str, data: st.DataObject) -> None:
+def test_a_damaged_body_has_no_defect(client: Client, route: str, data: st.DataObject) -> None:
     told = Told(client)
     method, path, body = ROUTES[route]
     content = data.draw(mangled(json.dumps(body).encode()))
@@ -225,7 +225,7 @@ def test_a_good_body_after_some_accidents(client: Client, route: str, data: st.D
 
 @FUZZ_ALL
 @given(data=st.data(), count=st.integers(1, 4))
-def test_lines_after_some_accidents(client: Client, data: st.DataObject, count: int) -> None:
+def test_damaged_lines_have_no_defect(client: Client, data: st.DataObject, count: int) -> None:
     told = Told(client)
     line = json.dumps(good).encode()
     content = b"\n".join(data.draw(mangled(line) | st.just(line) | st.binary(max_size=20)) for _ in range(count))
@@ -237,7 +237,7 @@ def test_lines_after_some_accidents(client: Client, data: st.DataObject, count: 
 
 @FUZZ_ALL
 @given(route=routes, content=st.binary(max_size=200))
-def test_any_bytes_to_any_route(client: Client, route: str, content: bytes) -> None:
+def test_any_bytes_to_any_route_have_no_defect(client: Client, route: str, content: bytes) -> None:
     told = Told(client)
     method, path, _ = ROUTES[route]
     told.check(client.request(method, path.replace("{job}", told.job), content))
@@ -329,9 +329,7 @@ def send_framed(client: Client, route: str, job: str, header: bytes, content: by
 
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("route", ROUTES)
-def test_a_body_is_taken_in_chunks_and_refused_with_a_length_that_can_not_be(
-    client: Client, route: str, frame: str
-) -> None:
+def test_a_chunked_body_is_accepted_and_an_invalid_length_is_refused(client: Client, route: str, frame: str) -> None:
     told = Told(client)
     header, framed, taken = FRAMES[frame]
     content = framed(json.dumps(ROUTES[route][2]).encode())
@@ -343,7 +341,7 @@ def test_a_body_is_taken_in_chunks_and_refused_with_a_length_that_can_not_be(
 
 @pytest.mark.parametrize("frame", UNENDED)
 @pytest.mark.parametrize("route", ROUTES)
-def test_nothing_comes_of_a_body_whose_end_never_comes(client: Client, route: str, frame: str) -> None:
+def test_an_incomplete_body_has_no_effect(client: Client, route: str, frame: str) -> None:
     told = Told(client)
     header, framed = UNENDED[frame]
     content = framed(json.dumps(ROUTES[route][2]).encode())
@@ -367,5 +365,5 @@ def _read_answer(connection: socket.socket) -> Answer | None:
     return Answer(int(status.split(" ")[1]), headers, body[: int(headers["content-length"])])
 
 
-def test_none_of_it_was_a_defect(server: Server) -> None:
+def test_the_log_has_no_defect(server: Server) -> None:
     assert "a request failed" not in server.errors()

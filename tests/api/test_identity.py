@@ -1,4 +1,4 @@
-"""Who asks, and what they may: credentials at the door, keys and their scopes, owners and tenants."""
+"""Authentication and authorization: credentials, keys and their scopes, owners and tenants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JOB: dict[str, Any] = {"name": "a job", "schedule": FAR, "payload": {"url": "htt
 
 
 def operations(client: Client) -> Iterator[tuple[str, str]]:
-    """Every route that there is, with ids of nothing."""
+    """Returns every route, with ids that do not exist."""
     for path, methods in client.get("/openapi.json").json()["paths"].items():
         for name in ("job_id", "execution_id", "key_id", "key", "circuit", "name", "subscription_id"):
             path = path.replace(f"{{{name}}}", NO_ID)
@@ -61,7 +61,7 @@ def first_that_is_let_in(living: Callable[[int], Known]) -> Known:
 
 class TestCredentials:
     @pytest.mark.parametrize("kind", BAD)
-    def test_without_a_good_one_every_route_answers_401(self, guarded: Server, kind: str) -> None:
+    def test_without_a_valid_credential_every_route_responds_401(self, guarded: Server, kind: str) -> None:
         asked = 0
         for method, path in [
             *operations(guarded.client),
@@ -82,11 +82,11 @@ class TestCredentials:
             refused(guarded.client.get(path), 401, "UNAUTHORIZED")
 
     @pytest.mark.parametrize("path", sorted(PUBLIC))
-    def test_health_and_the_contract_are_for_everyone(self, guarded: Server, path: str) -> None:
+    def test_health_and_the_openapi_document_are_public(self, guarded: Server, path: str) -> None:
         assert guarded.client.get(path).status == 200
         assert guarded.client.get(path, authorization="Bearer a.b.c").status == 200
 
-    def test_with_a_token_every_route_gets_past_the_door(self, people: People) -> None:
+    def test_with_a_token_no_route_responds_401(self, people: People) -> None:
         for method, path in operations(people.ada):
             if path != "/events":  # which would not end
                 assert people.ada.request(method, path).status not in (401, 403, 500)
@@ -120,7 +120,7 @@ class TestCredentials:
         )
         refused(people.server.client.get("/audit", authorization=f"Bearer {forge(claims)}"), 401, "UNAUTHORIZED")
 
-    def test_a_token_ends_with_its_life(self, people: People) -> None:
+    def test_an_expired_token_is_refused(self, people: People) -> None:
         claims = {"tenant": people.acme, "user_id": "ann", "tier": "enterprise"}
 
         def living(seconds: int) -> Known:
@@ -130,7 +130,7 @@ class TestCredentials:
         client = first_that_is_let_in(living)
         wait_until(lambda: client.get("/jobs").status == 401, 5, "the token has expired")
 
-    def test_an_open_server_takes_whoever_is_on_this_machine_and_says_so(self, server: Server) -> None:
+    def test_a_server_without_authentication_accepts_local_users_and_logs_that(self, server: Server) -> None:
         said = (server.folder / "server-1.out").read_text()
         assert "No identity is set up" in said
         assert server.client.get("/audit").status == 200
@@ -138,7 +138,7 @@ class TestCredentials:
         refused(server.client.get("/jobs", x_api_key="dt_made_up"), 401, "UNAUTHORIZED")
         refused(server.client.get("/jobs", host="duetime.example.com"), 403, "FORBIDDEN")
 
-    def test_a_server_that_asks_says_so(self, guarded: Server) -> None:
+    def test_a_server_with_authentication_logs_that(self, guarded: Server) -> None:
         said = (guarded.folder / "server-1.out").read_text()
         assert "Identity is required" in said
         assert JWT_SECRET not in said
@@ -193,7 +193,7 @@ class TestRights:
         nobody = people.as_user(people.acme, "ada", "admin", scopes=[])
         refused(nobody.get("/jobs"), 403, "FORBIDDEN")
 
-    def test_an_admin_who_is_narrowed_sees_their_own_only(self, people: People) -> None:
+    def test_an_admin_with_narrower_scopes_sees_only_their_own_jobs(self, people: People) -> None:
         people.ann.create()
         assert job_ids(people.as_user(people.acme, "ada", "admin", scopes=["read"]), "/jobs") == ([], 0)
 
@@ -207,8 +207,8 @@ class TestRights:
         refused(answer, 400, "INVALID_REQUEST", "/scopes")
 
     @pytest.mark.parametrize(("kind", "right"), [("script", "script"), ("sql_query", "sql")])
-    def test_jobs_that_are_code_need_their_right(self, people: People, kind: str, right: str) -> None:
-        """Without it they are refused on every way in; with it, that is no reason any more."""
+    def test_scripts_and_sql_jobs_need_a_right(self, people: People, kind: str, right: str) -> None:
+        """Without the right every route refuses the job. With it, the right is no reason to refuse."""
         payload = {"script": {"argv": ["true"]}, "sql": {"connection": "c", "statement": "SELECT 1"}}[right]
         job = {**JOB, "type": kind, "payload": payload}
         own, other = people.ann.create(), {"script": "sql", "sql": "script"}[right]
@@ -244,14 +244,14 @@ class TestKeys:
         assert (shown["last_used_at"], shown["revoked_at"], shown["expires_at"]) == (None, None, None)
         assert people.eve.get("/api-keys").json() == {"keys": []}
 
-    def test_its_bearer_is_the_user_it_names_in_the_tenant_it_was_made_in(self, people: People) -> None:
+    def test_a_key_stands_for_its_user_in_the_tenant_that_created_it(self, people: People) -> None:
         bearer = people.with_key(people.make_key(people.ada, user_id="ann")["key"])
         job_id = bearer.create()
         assert people.ann.get(f"/jobs/{job_id}").json()["created_by"] == "ann"
         refused(people.bob.get(f"/jobs/{job_id}"), 403, "FORBIDDEN")
         refused(people.eve.get(f"/jobs/{job_id}"), 404, "NOT_FOUND")
 
-    def test_when_it_was_last_used_is_told(self, people_anywhere: People) -> None:
+    def test_its_last_use_is_listed(self, people_anywhere: People) -> None:
         people = people_anywhere
         made = people.make_key(people.ada)
         assert people.with_key(made["key"]).get("/jobs").status == 200
@@ -275,7 +275,7 @@ class TestKeys:
         shown = {key["expires_at"] for key in people.ada.get("/api-keys").json()["keys"]}
         assert shown == {key["expires_at"] for key in made}
 
-    def test_once_revoked_it_is_refused_at_once_and_stays_in_the_list(self, people_anywhere: People) -> None:
+    def test_a_revoked_key_is_refused_at_once_and_stays_in_the_list(self, people_anywhere: People) -> None:
         people = people_anywhere
         made = people.make_key(people.ada)
         bearer = people.with_key(made["key"])
@@ -286,7 +286,7 @@ class TestKeys:
         assert shown["revoked_at"] is not None
 
     @pytest.mark.slow
-    def test_another_node_refuses_it_too(self, pair: tuple[Server, Server], receiver: Any) -> None:
+    def test_another_node_refuses_a_revoked_key(self, pair: tuple[Server, Server], receiver: Any) -> None:
         people = People(pair[0], receiver)
         made = people.make_key(people.ada)
         elsewhere = people.with_key(made["key"]).at(pair[1])
@@ -294,7 +294,7 @@ class TestKeys:
         assert people.ada.delete(f"/api-keys/{made['key_id']}").status == 200
         wait_until(lambda: elsewhere.get("/jobs").status == 401, 5, "the other node knows")
 
-    def test_on_an_open_server_a_key_narrows_its_bearer(self, server: Server) -> None:
+    def test_without_authentication_a_key_still_limits_its_user(self, server: Server) -> None:
         made = server.client.post("/api-keys", {"name": "x", "user_id": "ann", "scopes": ["read"]}).json()
         bearer = Known(server.client.port, {"X-API-Key": made["key"]})
         assert job_ids(bearer, "/jobs")[1] == 0
@@ -316,7 +316,7 @@ class TestOwners:
         assert people.ann.get("/jobs?limit=2").json()["has_more"]
         assert len(people.ann.pages("/executions?limit=1", "executions")) == 3
 
-    def test_the_filter_by_owner_is_the_admins(self, people_anywhere: People) -> None:
+    def test_only_admins_may_filter_by_owner(self, people_anywhere: People) -> None:
         people = people_anywhere
         of_ann, of_bob = people.ann.create(), people.bob.create()
         assert job_ids(people.ada, "/jobs?owner=ann") == ([of_ann], 1)
@@ -342,8 +342,8 @@ class TestOwners:
         people.ada.wait_for_ends([of_bob])
         assert (len(people.ada.executions(of_ann)), len(people.ada.executions(of_bob))) == (1, 2)
 
-    def test_events_are_of_ones_own_jobs(self, people: People) -> None:
-        """An admin's: of the tenant."""
+    def test_a_user_gets_events_of_their_own_jobs(self, people: People) -> None:
+        """An admin gets all events of the tenant."""
         with people.bob.following() as bobs, people.ada.following() as adas, people.eve.following() as eves:
             of_ann = people.ann.create("immediate", url=people.receiver.url())
             people.ann.wait_for(of_ann, "COMPLETED")
@@ -354,7 +354,7 @@ class TestOwners:
             kinds = [next(adas).kind for _ in range(3)]
             assert kinds == ["job.created", "execution.completed", "jobs.created"]
 
-    def test_whoever_resumes_gets_their_own_only(self, people: People) -> None:
+    def test_a_resumed_stream_has_only_the_users_own_events(self, people: People) -> None:
         with people.ada.following() as told:
             people.ann.create()
             first = next(told)
@@ -363,7 +363,7 @@ class TestOwners:
         with people.bob.following(last=before) as bobs, people.eve.following(last=before) as eves:
             assert [json.loads(next(told).data)["job_id"] for told in (bobs, eves)] == [of_bob, of_eve]
 
-    def test_idempotency_keys_of_two_people_do_not_meet(self, people_anywhere: People) -> None:
+    def test_the_same_idempotency_key_of_two_users_is_two_keys(self, people_anywhere: People) -> None:
         people = people_anywhere
         same_name = people.as_user(people.evil, "ann")
         first = people.ann.post("/jobs", JOB, idempotency_key="the same")
@@ -376,8 +376,8 @@ class TestOwners:
         other = people.bob.post("/jobs", {**JOB, "name": "another"}, idempotency_key="the-same")
         assert "'the-same'" in refused(other, 422, "IDEMPOTENCY_KEY_REUSED")
 
-    def test_a_key_is_the_tenants(self, people_anywhere: People) -> None:
-        """In another tenant it is another job; another user's in the same one is not to be changed."""
+    def test_a_job_key_belongs_to_its_tenant(self, people_anywhere: People) -> None:
+        """In another tenant the key names another job. In the same tenant a user can't change another user's job."""
         people = people_anywhere
         of_ann = people.ann.put("/jobs/by-key/nightly", JOB)
         of_eve = people.eve.put("/jobs/by-key/nightly", {**JOB, "name": "eve's"})

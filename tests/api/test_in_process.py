@@ -1,4 +1,4 @@
-"""What needs a clock turned by hand or two requests in one moment: the application on a real store, in this process."""
+"""The application on a real store in this process, for tests that set the clock by hand or send requests at once."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def body(schedule: str) -> bytes:
     return json.dumps({"name": "x", "schedule": schedule, "payload": {"url": "http://example.org"}}).encode()
 
 
-async def test_a_repeat_is_answered_the_same_though_its_instant_has_passed(
+async def test_a_repeat_gets_the_same_response_after_its_instant_has_passed(
     context: ApiContext, clock: HandClock
 ) -> None:
     once = body("2026-01-01T00:10:00Z")
@@ -101,7 +101,7 @@ async def test_a_repeat_is_answered_the_same_though_its_instant_has_passed(
     assert await create_job(context, LOCAL, once, "key") == first
 
 
-async def test_events_that_wait_leave_in_one_piece_and_then_the_stream_pauses(
+async def test_waiting_events_are_sent_in_one_piece_and_then_the_stream_pauses(
     context: ApiContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_routes, "PAUSE_SECONDS", 3600)
@@ -123,7 +123,7 @@ async def test_events_that_wait_leave_in_one_piece_and_then_the_stream_pauses(
     await asyncio.gather(following, return_exceptions=True)
 
 
-async def test_the_second_of_two_at_once_is_told_to_come_back(context: ApiContext) -> None:
+async def test_the_second_of_two_concurrent_repeats_is_refused(context: ApiContext) -> None:
     far = body("2099-01-01T00:00:00Z")
     first, second = await asyncio.gather(
         create_job(context, LOCAL, far, "key"), create_job(context, LOCAL, far, "key"), return_exceptions=True
@@ -135,7 +135,7 @@ async def test_the_second_of_two_at_once_is_told_to_come_back(context: ApiContex
 
 
 async def turns_of_others(work: Coroutine[Any, Any, T]) -> tuple[int, T]:
-    """How often others were on the loop while the work was done, and what came of it."""
+    """Returns how often other tasks ran during the work, and its result."""
     turns = 0
 
     async def count() -> None:
@@ -153,7 +153,7 @@ async def turns_of_others(work: Coroutine[Any, Any, T]) -> tuple[int, T]:
 
 
 class TestBatch:
-    async def test_lines_that_are_refused_let_others_have_their_turn(self, context: ApiContext) -> None:
+    async def test_refused_lines_yield_to_other_requests(self, context: ApiContext) -> None:
         batch = _Batch(context, LOCAL)
         bad = [json.dumps({**json.loads(body("every 1h")), "timezone": f"Nowhere/{number}"}) for number in range(2000)]
         turns, _ = await turns_of_others(batch.add("\n".join(bad).encode()))
@@ -161,7 +161,7 @@ class TestBatch:
         result = await batch.finish()
         assert (result.refused_count, result.also_refused) == (2000, {"INVALID_SCHEDULE": list(range(1000, 2000))})
 
-    async def test_what_is_said_of_refused_lines_is_bounded(self, context: ApiContext) -> None:
+    async def test_the_messages_about_refused_lines_are_limited(self, context: ApiContext) -> None:
         batch = _Batch(context, LOCAL)
         headers = {f"bad name {number} {'x' * 100}": "x" for number in range(500)}
         wordy = json.loads(body("every 1h"))
@@ -177,7 +177,7 @@ class TestBatch:
 
 
 class TestComing:
-    async def test_far_instants_let_others_have_their_turn(self, context: ApiContext) -> None:
+    async def test_far_instants_yield_to_other_requests(self, context: ApiContext) -> None:
         made = json.loads(await create_job(context, LOCAL, body("0 0 29 2 *"), None))
         record = await context.store.get_job("default", made["job_id"])
         assert record is not None
@@ -197,7 +197,7 @@ class TestRetry:
         (queued,) = [answer for answer in answers if answer is not refused]
         assert await context.store.get_execution(LOCAL.tenant, queued.execution_id) is not None
 
-    async def test_two_retries_of_one_job_answer_executions_that_exist(
+    async def test_two_concurrent_retries_of_one_job_return_executions_that_exist(
         self, context: ApiContext, clock: HandClock
     ) -> None:
         job_id, dead = await fail(context, clock)
@@ -210,7 +210,7 @@ class TestRetry:
 
 
 class Together:
-    """A store that lets the first two writes begin when both have come: what they rest on is of one moment."""
+    """A store that starts the first two writes only when both have arrived."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -232,7 +232,7 @@ def at_once(context: ApiContext) -> ApiContext:
 
 
 async def fail(context: ApiContext, clock: HandClock) -> tuple[str, str]:
-    """A job whose only run failed for good, and that run."""
+    """Returns a job whose only execution is a dead letter, and that execution."""
     engine = Engine(
         context.store,
         EmbeddedRegistry(),

@@ -17,7 +17,7 @@ NOBODY = "0198c0de-1234-7abc-8def-0123456789ab"
 
 
 class TestCreate:
-    def test_answers_201_with_what_was_made(self, client: Client, body: dict[str, Any]) -> None:
+    def test_responds_201_with_the_created_job(self, client: Client, body: dict[str, Any]) -> None:
         answer = client.post("/jobs", body)
         assert answer.status == 201
         assert answer.headers["content-type"] == "application/json"
@@ -33,14 +33,14 @@ class TestCreate:
         }
 
     @pytest.mark.parametrize("path", ["/jobs", "/jobs/"])
-    def test_a_preference_for_a_later_answer_is_ignored(self, client: Client, body: dict[str, Any], path: str) -> None:
-        """What was created is committed before the answer: 202 would say that it is not."""
+    def test_a_prefer_header_is_ignored(self, client: Client, body: dict[str, Any], path: str) -> None:
+        """The job is committed before the response; 202 would mean that it is not."""
         answer = client.post(path, body, prefer="respond-async")
         assert answer.status == 201
         assert "preference-applied" not in answer.headers
         assert client.get(f"/jobs/{answer.json()['job_id']}").status == 200
 
-    def test_with_a_slash_at_the_end_of_the_path_too(self, client: Client, body: dict[str, Any]) -> None:
+    def test_a_slash_at_the_end_of_the_path_is_no_defect(self, client: Client, body: dict[str, Any]) -> None:
         assert client.post("/jobs/", body).status in (201, 404)
 
     def test_a_key_may_be_used_once(self, person: Person) -> None:
@@ -97,7 +97,7 @@ class TestRead:
     @pytest.mark.parametrize(
         "job_id", ["1", "abc", NOBODY.upper(), NOBODY + "0", "%00", "%ff%fe", "..%2f..", "💥", "'"]
     )
-    def test_what_is_no_id_is_not_found(self, client: Client, job_id: str) -> None:
+    def test_an_invalid_id_is_not_found(self, client: Client, job_id: str) -> None:
         from urllib.parse import quote
 
         for path in ("", "/status", "/executions", "/next", "/why"):
@@ -114,7 +114,7 @@ class TestChange:
             ({"": None}, "/", "known are"),
         ],
     )
-    def test_a_field_that_there_is_not_can_not_be_reset_either(
+    def test_an_unknown_field_can_not_be_reset(
         self, client: Client, person: Person, change: dict[str, Any], pointer: str, meant: str
     ) -> None:
         job_id = person.create(tags={"team": "sales"})
@@ -133,7 +133,7 @@ class TestChange:
         assert (job["name"], job["version"]) == (person.name, 2)
         assert job == {**person.job(job_id)}
 
-    def test_a_new_schedule_is_planned_anew(self, person: Person) -> None:
+    def test_a_new_schedule_is_planned_again(self, person: Person) -> None:
         job_id = person.create()
         changed = person.client.patch(f"/jobs/{job_id}", {"schedule": "2098-01-01T00:00:00Z"})
         assert changed.json()["next_run_time"] == "2098-01-01T00:00:00.000Z"
@@ -144,14 +144,14 @@ class TestChange:
         changed = person.client.patch(f"/jobs/{job_id}", {"schedule": FAR}).json()
         assert (changed["status"], changed["next_run_time"]) == ("PENDING", "2099-01-01T00:00:00.000Z")
 
-    def test_an_end_in_the_past_is_refused_as_it_would_be_at_the_creation(self, person: Person) -> None:
+    def test_an_end_in_the_past_is_refused_as_in_a_create(self, person: Person) -> None:
         job_id = person.create("0 0 1 1 *")
         answer = person.client.patch(f"/jobs/{job_id}", {"end_at": "2020-01-01T00:00:00Z"})
         refused(answer, 400, "INVALID_SCHEDULE", "/end_at")
         job = person.job(job_id)
         assert (job["status"], job["version"]) == ("PENDING", 1)
 
-    def test_more_runs_for_a_job_that_had_its_last_go_on_from_its_count(self, person: Person) -> None:
+    def test_raising_max_runs_of_a_completed_job_continues_its_count(self, person: Person) -> None:
         job_id = person.create("every 1s", max_runs=1)
         person.wait_for_end(job_id)
         changed = person.client.patch(f"/jobs/{job_id}", {"max_runs": 2}).json()
@@ -161,7 +161,9 @@ class TestChange:
         assert (job["status"], job["execution_count"]) == ("COMPLETED", 2)
 
     @pytest.mark.parametrize("deed", ["change", "cancel"])
-    def test_what_passed_while_paused_is_in_the_ledger_whatever_ends_the_pause(self, person: Person, deed: str) -> None:
+    def test_instants_that_pass_during_a_pause_are_in_the_ledger_however_it_ends(
+        self, person: Person, deed: str
+    ) -> None:
         job_id = person.create("every 1s", start_at="2020-01-01T00:00:00Z")
         person.client.post(f"/jobs/{job_id}/pause")
         due_at = datetime.fromisoformat(person.client.get(f"/jobs/{job_id}/next").json()["next"][0])
@@ -191,7 +193,7 @@ class TestChange:
             ({"timezone": "Mars/Olympus"}, "/timezone"),
         ],
     )
-    def test_a_bad_change_names_the_field_and_changes_nothing(
+    def test_the_error_for_a_bad_change_names_the_field_and_nothing_changes(
         self, person: Person, changes: dict[str, Any], pointer: str
     ) -> None:
         job_id = person.create()
@@ -200,7 +202,7 @@ class TestChange:
         assert person.job(job_id)["version"] == 1
 
     @pytest.mark.parametrize("changes", [b"[]", b"1", b'"x"', b"null", b"{", b"\xff"])
-    def test_what_is_no_object_is_refused(self, person: Person, changes: bytes) -> None:
+    def test_a_change_that_is_not_an_object_is_refused(self, person: Person, changes: bytes) -> None:
         refused(person.client.patch(f"/jobs/{person.create()}", changes), 400, "INVALID_REQUEST")
 
     def test_a_cancelled_job_can_not_be_changed(self, person: Person) -> None:
@@ -216,7 +218,7 @@ class TestVersions:
         assert person.client.patch(f"/jobs/{job_id}", {"priority": 1}).headers["etag"] == '"2"'
 
     @pytest.mark.parametrize("wanted", ['"1"', "*", '"7", "1"'])
-    def test_if_match_lets_the_right_version_pass(self, person: Person, wanted: str) -> None:
+    def test_if_match_with_the_current_version_passes(self, person: Person, wanted: str) -> None:
         job_id = person.create()
         assert person.client.patch(f"/jobs/{job_id}", {"priority": 1}, if_match=wanted).status == 200
 
@@ -242,7 +244,7 @@ class TestByKey:
         assert (job["priority"], job["tags"], job["version"]) == (5, {"a": "b"}, 2)  # exactly this, not a merge
 
     @pytest.mark.parametrize("body", [[[]] * 4000, "x" * 12_000, {"a": ["ü"] * 3000}])
-    def test_a_large_job_is_changed_and_shown_as_any_other(self, person: Person, body: Any) -> None:
+    def test_a_large_job_is_changed_and_shown_like_others(self, person: Person, body: Any) -> None:
         wanted = person.body()
         wanted["payload"] |= {"body": body, "method": "POST"}
         job_id = person.client.put(self.path(person), wanted).json()["job_id"]
@@ -272,12 +274,12 @@ class TestByKey:
         assert person.client.put(self.path(person), person.body()).status == 201
 
     @pytest.mark.parametrize("key", ["x" * 256, "%00", "a%00b"])
-    def test_a_key_that_can_not_be_is_refused(self, person: Person, key: str) -> None:
+    def test_an_invalid_key_is_refused(self, person: Person, key: str) -> None:
         refused(person.client.put(f"/jobs/by-key/{key}", person.body()), 400, "INVALID_REQUEST", "/key")
 
 
 class TestIdempotencyKey:
-    def test_a_repeat_is_answered_the_same_and_made_once(self, person: Person) -> None:
+    def test_a_repeat_gets_the_same_response_and_creates_one_job(self, person: Person) -> None:
         first = person.client.post("/jobs", person.body(), idempotency_key=person.name.replace(" ", "-"))
         again = person.client.post("/jobs", person.body(), idempotency_key=person.name.replace(" ", "-"))
         assert (again.status, again.body) == (first.status, first.body) == (201, first.body)
@@ -290,12 +292,12 @@ class TestIdempotencyKey:
         answer = person.client.post("/jobs", person.body(priority=1), idempotency_key=key)
         refused(answer, 422, "IDEMPOTENCY_KEY_REUSED")
 
-    def test_a_refused_request_does_not_use_the_key_up(self, person: Person) -> None:
+    def test_a_refused_request_does_not_use_the_key(self, person: Person) -> None:
         key = person.name.replace(" ", "-")
         refused(person.client.post("/jobs", {}, idempotency_key=key), 400, "INVALID_REQUEST")
         assert person.client.post("/jobs", person.body(), idempotency_key=key).status == 201
 
     @pytest.mark.parametrize("key", ["", "x" * 256, "a b", "\xe9"])
-    def test_a_key_that_can_not_be_is_refused(self, person: Person, key: str) -> None:
+    def test_an_invalid_key_is_refused(self, person: Person, key: str) -> None:
         answer = person.client.post("/jobs", person.body(), idempotency_key=key)
         refused(answer, 400, "INVALID_REQUEST", "/Idempotency-Key")

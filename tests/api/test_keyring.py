@@ -82,7 +82,7 @@ def other(number: int) -> str:
     return make_key(number.to_bytes(KEY_BYTES, "big"))[2]
 
 
-async def test_a_key_says_who_its_bearer_is(keyring: Keyring) -> None:
+async def test_a_key_gives_its_caller(keyring: Keyring) -> None:
     assert await keyring.find(TOKEN) == Caller("acme", "ann", Role.USER, Tier.PRO, USER, KEY_ID)
 
 
@@ -96,7 +96,7 @@ async def test_a_key_says_who_its_bearer_is(keyring: Keyring) -> None:
         (Role.ENTERPRISE, (), USER, Tier.ENTERPRISE),
     ],
 )
-async def test_scopes_narrow_and_none_are_all_of_the_role(
+async def test_scopes_limit_the_rights_and_no_scopes_give_all_rights_of_the_role(
     keyring: Keyring, store: FakeStore, role: Role, scopes: tuple[str, ...], rights: set[Right], tier: Tier
 ) -> None:
     store.change(role=role, scopes=scopes)
@@ -104,7 +104,7 @@ async def test_scopes_narrow_and_none_are_all_of_the_role(
     assert (caller.rights, caller.tier) == (rights, tier)
 
 
-async def test_whatever_is_wrong_the_answer_is_the_same(keyring: Keyring, store: FakeStore, clock: HandClock) -> None:
+async def test_every_invalid_key_gets_the_same_error(keyring: Keyring, store: FakeStore, clock: HandClock) -> None:
     said = {await refused(keyring, other(1)), await refused(keyring, TOKEN[:-1] + "7"), await refused(keyring, "dt_x")}
     for fields in ({"revoked_at": 1}, {"revoked_at": clock.now() + 999_999}, {"expires_at": clock.now()},
                    {"expires_at": 1}, {"scopes": ("of a newer version",)}, {"secret_hash": ""}):  # fmt: skip
@@ -116,14 +116,12 @@ async def test_whatever_is_wrong_the_answer_is_the_same(keyring: Keyring, store:
 
 
 @pytest.mark.parametrize("token", ["", "dt_", TOKEN + "\n", TOKEN.upper(), f"dt_{KEY_ID}_", f"dt_{KEY_ID}_%", "a.b.c"])
-async def test_what_is_no_key_costs_no_read(keyring: Keyring, store: FakeStore, token: str) -> None:
+async def test_text_that_is_not_a_key_is_refused_without_a_read(keyring: Keyring, store: FakeStore, token: str) -> None:
     await refused(keyring, token)
     assert store.reads == []
 
 
-async def test_a_key_expires_to_the_millisecond_though_it_is_remembered(
-    keyring: Keyring, store: FakeStore, clock: HandClock
-) -> None:
+async def test_a_cached_key_expires_to_the_millisecond(keyring: Keyring, store: FakeStore, clock: HandClock) -> None:
     store.change(expires_at=clock.now() + 1000)
     clock.advance(0.999)
     assert await keyring.find(TOKEN)
@@ -152,7 +150,7 @@ async def test_a_key_that_is_revoked_elsewhere_is_refused_within_two_seconds(
     await refused(keyring)
 
 
-async def test_a_clock_that_is_set_back_makes_nothing_last_longer(
+async def test_a_clock_that_is_set_back_does_not_extend_the_cache(
     keyring: Keyring, store: FakeStore, clock: HandClock
 ) -> None:
     await keyring.find(TOKEN)
@@ -169,7 +167,7 @@ async def test_a_key_that_is_revoked_here_is_refused_at_once(keyring: Keyring, s
     await refused(keyring)
 
 
-async def test_a_read_that_began_before_the_revocation_is_not_remembered(keyring: Keyring, store: FakeStore) -> None:
+async def test_a_read_that_began_before_the_revocation_is_not_cached(keyring: Keyring, store: FakeStore) -> None:
     store.open.clear()
     slow = asyncio.create_task(keyring.find(TOKEN))
     await store.asked.wait()
@@ -180,9 +178,7 @@ async def test_a_read_that_began_before_the_revocation_is_not_remembered(keyring
     await refused(keyring)
 
 
-async def test_what_is_not_there_is_read_once_in_two_seconds_too(
-    keyring: Keyring, store: FakeStore, clock: HandClock
-) -> None:
+async def test_a_missing_key_is_read_once_in_two_seconds(keyring: Keyring, store: FakeStore, clock: HandClock) -> None:
     for _ in range(5):
         await refused(keyring, other(1))
     assert len(store.reads) == 1
@@ -191,13 +187,13 @@ async def test_what_is_not_there_is_read_once_in_two_seconds_too(
     assert len(store.reads) == 2
 
 
-async def test_guesses_at_a_secret_cost_no_read(keyring: Keyring, store: FakeStore) -> None:
+async def test_guesses_of_a_secret_cause_no_reads(keyring: Keyring, store: FakeStore) -> None:
     for letter in "abcdefgh":
         await refused(keyring, TOKEN[:-1] + letter if not TOKEN.endswith(letter) else TOKEN[:-1] + "7")
     assert len(store.reads) == 1
 
 
-async def test_made_up_keys_fill_no_memory_and_push_no_real_one_out(
+async def test_made_up_keys_take_limited_memory_and_evict_no_real_key(
     keyring: Keyring, store: FakeStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_CACHED", 3)
@@ -210,9 +206,7 @@ async def test_made_up_keys_fill_no_memory_and_push_no_real_one_out(
     assert store.reads.count(KEY_ID) == 1
 
 
-async def test_the_keys_that_were_asked_for_last_are_remembered(
-    clock: HandClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_keys_that_were_used_last_stay_cached(clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_CACHED", 2)
     made = [make_key(bytes([number] * KEY_BYTES)) for number in range(3)]
     store = FakeStore(
@@ -224,7 +218,7 @@ async def test_the_keys_that_were_asked_for_last_are_remembered(
     assert store.reads == [made[number][0] for number in (0, 1, 2)]
 
 
-async def test_all_who_ask_at_once_wait_for_one_read(keyring: Keyring, store: FakeStore) -> None:
+async def test_concurrent_requests_share_one_read(keyring: Keyring, store: FakeStore) -> None:
     store.open.clear()
     asking = [asyncio.create_task(keyring.find(TOKEN)) for _ in range(50)]
     await store.asked.wait()
@@ -237,7 +231,7 @@ async def test_all_who_ask_at_once_wait_for_one_read(keyring: Keyring, store: Fa
     assert len(store.reads) == 1
 
 
-async def test_a_store_that_is_away_is_said_and_not_remembered(keyring: Keyring, store: FakeStore) -> None:
+async def test_an_error_of_the_store_is_raised_and_not_cached(keyring: Keyring, store: FakeStore) -> None:
     store.away = OSError("away")
     for _ in range(2):
         with pytest.raises(OSError, match="away"):
@@ -253,7 +247,7 @@ def touched(store: FakeStore) -> list[tuple[str, ...]]:
     return [command.key_ids for command in store.commands if isinstance(command, TouchKeys)]
 
 
-async def test_use_is_noted_once_a_minute(keyring: Keyring, store: FakeStore, clock: HandClock) -> None:
+async def test_the_use_of_a_key_is_stored_once_a_minute(keyring: Keyring, store: FakeStore, clock: HandClock) -> None:
     began = clock.now()
     for _ in range(60):
         await keyring.find(TOKEN)
@@ -265,7 +259,7 @@ async def test_use_is_noted_once_a_minute(keyring: Keyring, store: FakeStore, cl
     assert store.commands[1:] == [TouchKeys(now=began + 60_000, key_ids=(KEY_ID,))]
 
 
-async def test_what_another_node_has_noted_is_not_noted_again(
+async def test_a_use_that_another_node_has_stored_is_not_stored_again(
     keyring: Keyring, store: FakeStore, clock: HandClock
 ) -> None:
     store.change(last_used_at=clock.now() - 59_999)
@@ -278,7 +272,7 @@ async def test_what_another_node_has_noted_is_not_noted_again(
     assert touched(store) == [(KEY_ID,)]
 
 
-async def test_a_use_that_was_refused_is_not_noted(keyring: Keyring, store: FakeStore, clock: HandClock) -> None:
+async def test_the_use_of_a_refused_key_is_not_stored(keyring: Keyring, store: FakeStore, clock: HandClock) -> None:
     await refused(keyring, TOKEN[:-1] + "7")
     store.change(revoked_at=1)
     keyring.forget(KEY_ID)
@@ -287,7 +281,7 @@ async def test_a_use_that_was_refused_is_not_noted(keyring: Keyring, store: Fake
     assert touched(store) == []
 
 
-async def test_noting_delays_nobody(keyring: Keyring, store: FakeStore) -> None:
+async def test_storing_uses_delays_no_request(keyring: Keyring, store: FakeStore) -> None:
     await keyring._record(KEY_ID)
     store.open.clear()
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -297,7 +291,7 @@ async def test_noting_delays_nobody(keyring: Keyring, store: FakeStore) -> None:
     assert touched(store) == [(KEY_ID,)]
 
 
-async def test_keys_that_are_used_while_one_is_noted_are_noted_together(clock: HandClock) -> None:
+async def test_uses_during_a_write_are_stored_together(clock: HandClock) -> None:
     made = [make_key(bytes([number] * KEY_BYTES)) for number in range(4)]
     store = FakeStore(
         *(msgspec.structs.replace(RECORD, key_id=key_id, secret_hash=hash_secret(it)) for key_id, it, _ in made)
@@ -315,7 +309,7 @@ async def test_keys_that_are_used_while_one_is_noted_are_noted_together(clock: H
     assert touched(store) == [(made[0][0],), tuple(sorted(key_id for key_id, _, _ in made[1:]))]
 
 
-async def test_noting_that_fails_fails_no_request_and_is_logged(
+async def test_a_failed_write_of_uses_fails_no_request_and_is_logged(
     keyring: Keyring, store: FakeStore, clock: HandClock
 ) -> None:
     await keyring._record(KEY_ID)

@@ -1,4 +1,4 @@
-"""What lasts longer than a request: streams whose reader may lose the right to them, and requests that a node holds."""
+"""What lasts longer than a request: streams whose credential may end, and requests that a node has reserved."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FREE = Caller("acme", "ann", Role.USER, Tier.FREE, frozenset(), "jwt")
 
 class TestStreams:
     async def read(self, monkeypatch: pytest.MonkeyPatch, known_for: int) -> tuple[list[bytes], bool]:
-        """What a reader gets whose credential holds for so many looks, and whether the source was closed."""
+        """Returns the frames for a credential that passes this many checks, and whether the source was closed."""
         monkeypatch.setattr(events, "KNOWN_SECONDS", 0.0)
         closed, looks = False, 0
 
@@ -44,15 +44,15 @@ class TestStreams:
 
         return [frame async for frame in while_known(frames(), identify)], closed
 
-    async def test_it_goes_on_while_the_credential_holds(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_stream_continues_while_its_credential_is_valid(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert await self.read(monkeypatch, known_for=9) == ([b"0", b"1", b"2", b"3", b"4"], True)
 
-    async def test_it_ends_when_the_credential_does(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_a_stream_ends_when_its_credential_ends(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert await self.read(monkeypatch, known_for=2) == ([b"0", b"1"], True)
 
 
 class SlowToTakeBack:
-    """A store in which what is given back takes a while to arrive; then somebody who waits may have it."""
+    """A store that takes a while to return given-back requests to the limit."""
 
     def __init__(self) -> None:
         self.full_at = 0
@@ -73,7 +73,7 @@ class SlowToTakeBack:
         return answers
 
 
-async def test_nobody_is_refused_what_is_on_its_way_back() -> None:
+async def test_requests_that_are_being_given_back_are_not_refused() -> None:
     store, clock = SlowToTakeBack(), HandClock()
     limiter = Limiter(store, clock, TierLimits({Tier.FREE: Limit("requests", 40, HOUR)}, {}))  # type: ignore[arg-type]
     assert (await limiter.take(FREE)) is not None  # two were reserved, one is left

@@ -36,7 +36,7 @@ class TestPages:
             "total": 5, "limit": 20, "offset": 0, "has_more": False, "next_cursor": None
         }  # fmt: skip
 
-    def test_by_offset(self, person: Person, five: list[str]) -> None:
+    def test_an_offset_skips_rows(self, person: Person, five: list[str]) -> None:
         page = person.client.get(named(person, "&limit=2&offset=1")).json()
         assert ids(page) == five[3:1:-1]
         assert (page["total"], page["limit"], page["offset"], page["has_more"]) == (5, 2, 1, True)
@@ -47,7 +47,7 @@ class TestPages:
 
     @pytest.mark.parametrize("order", ["asc", "desc"])
     @pytest.mark.parametrize("sort", ["created_at", "next_run_time", "name"])
-    def test_by_cursor_in_every_order(self, person: Person, five: list[str], sort: str, order: str) -> None:
+    def test_cursors_work_in_every_order(self, person: Person, five: list[str], sort: str, order: str) -> None:
         person.client.post(f"/jobs/{five[2]}/pause")  # has no next run: comes last by next_run_time
         seen: list[str] = []
         cursor = ""
@@ -102,13 +102,13 @@ class TestPages:
 
 
 class TestFilters:
-    def test_by_name_without_regard_to_case(self, person: Person, five: list[str]) -> None:
+    def test_the_name_filter_ignores_case(self, person: Person, five: list[str]) -> None:
         assert person.client.get(f"/jobs?name={quote(person.name.upper() + ' 3')}").json()["total"] == 1
 
-    def test_a_name_is_no_pattern(self, person: Person, five: list[str]) -> None:
+    def test_the_name_filter_is_not_a_pattern(self, person: Person, five: list[str]) -> None:
         assert person.client.get(f"/jobs?name={quote(person.name[:-3] + '%_%')}").json()["total"] == 0
 
-    def test_by_tag_and_by_its_value(self, person: Person) -> None:
+    def test_the_tag_filter_has_a_key_and_a_value(self, person: Person) -> None:
         one = person.create(tags={person.name: "1"})
         two = person.create(tags={person.name: "2"})
         tag = quote(person.name)
@@ -116,14 +116,14 @@ class TestFilters:
         assert ids(person.client.get(f"/jobs?tag={tag}%3D2").json()) == [two]
         assert ids(person.client.get(f"/jobs?tag={tag}%3D3").json()) == []
 
-    def test_by_status_of_the_job(self, person: Person, five: list[str]) -> None:
+    def test_the_status_filter_finds_jobs_by_status(self, person: Person, five: list[str]) -> None:
         person.client.post(f"/jobs/{five[0]}/pause")
         person.client.delete(f"/jobs/{five[1]}")
         for status, expected in (("PAUSED", five[:1]), ("CANCELLED", five[1:2]), ("PENDING", five[:1:-1])):
             page = person.client.get(named(person, f"&status={status}")).json()
             assert (ids(page), page["total"]) == (expected, len(expected))
 
-    def test_by_state_of_the_last_execution(self, person: Person) -> None:
+    def test_the_status_filter_finds_jobs_by_last_state(self, person: Person) -> None:
         job_id, _ = person.fail()
         assert ids(person.client.get(named(person, "&status=FAILED")).json()) == [job_id]
         hanging = person.create("immediate", "/hang")
@@ -131,7 +131,7 @@ class TestFilters:
         assert ids(person.client.get(named(person, "&status=RUNNING")).json()) == [hanging]
         person.client.delete(f"/jobs/{hanging}")
 
-    def test_by_type_and_owner(self, person: Person, five: list[str]) -> None:
+    def test_jobs_are_filtered_by_type_and_owner(self, person: Person, five: list[str]) -> None:
         assert person.client.get(named(person, "&type=http_request&owner=local")).json()["total"] == 5
         assert person.client.get(named(person, "&owner=nobody")).json()["total"] == 0
         assert person.client.get(named(person, "&type=script")).json()["total"] == 0
@@ -143,11 +143,11 @@ class TestFilters:
             ("sort", "id"), ("order", "up"), ("order", ""),
         ],
     )  # fmt: skip
-    def test_a_bad_filter_names_itself(self, client: Client, parameter: str, value: str) -> None:
+    def test_the_error_for_a_bad_filter_names_it(self, client: Client, parameter: str, value: str) -> None:
         refused(client.get(f"/jobs?{parameter}={value}"), 400, "INVALID_REQUEST", f"/{parameter}")
 
     @pytest.mark.parametrize("parameter", ["name", "tag", "owner", "status", "type", "cursor"])
-    def test_a_nul_is_refused_by_name(self, client: Client, parameter: str) -> None:
+    def test_the_error_for_a_nul_names_the_parameter(self, client: Client, parameter: str) -> None:
         """No text that is kept has one, and PostgreSQL refuses to look for it."""
         for value in ("%00", "a%00b", "a%3D%00"):
             refused(client.get(f"/jobs?limit=1&{parameter}={value}"), 400, "INVALID_REQUEST", f"/{parameter}")

@@ -1,4 +1,4 @@
-"""GET /executions/{id}/logs as server-sent events: each attempt as it ends, from where one was, until the end."""
+"""GET /executions/{id}/logs as server-sent events: each attempt as it ends, resuming, and the end of the stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def events(stream: bytes) -> list[list[str]]:
     return [[line for line in block if not line.startswith(":")] for block in blocks]
 
 
-def test_a_log_that_is_whole_is_told_at_once_and_ends(person: Person) -> None:
+def test_a_complete_log_is_sent_at_once_and_the_stream_ends(person: Person) -> None:
     _, execution_id = person.fail()
     log, end = events(follow(person.client, execution_id).read())
     assert log[:2] == [f"id: {END_OF_FIRST}", "event: log"]
@@ -37,7 +37,7 @@ def test_a_log_that_is_whole_is_told_at_once_and_ends(person: Person) -> None:
     assert end == ["event: end", 'data: {"state":"FAILED"}']
 
 
-def test_each_attempt_is_told_as_it_ends(person: Person) -> None:
+def test_each_attempt_is_sent_as_it_ends(person: Person) -> None:
     job_id = person.create("immediate", "/status/503", retry_policy={"delays": [0.5, 0.1]})
     execution_id = person.wait_for_state(job_id, "RETRYING")["execution_id"]
     told = events(follow(person.client, execution_id).read())
@@ -45,7 +45,7 @@ def test_each_attempt_is_told_as_it_ends(person: Person) -> None:
     assert [block[0] for block in told] == [*ends, "event: end"]
 
 
-def test_who_lost_the_connection_goes_on_where_it_was(person: Person) -> None:
+def test_a_follower_that_lost_its_connection_resumes(person: Person) -> None:
     _, execution_id = person.fail()
     told = events(follow(person.client, execution_id, str(END_OF_FIRST)).read())
     assert [block[0] for block in told] == ["event: end"]
@@ -66,5 +66,5 @@ def test_a_bad_last_event_id_is_refused(person: Person, last: str) -> None:
     refused(answer, 400, "INVALID_REQUEST", "/Last-Event-ID")
 
 
-def test_an_execution_that_is_not_there_is_refused(client: Client) -> None:
+def test_an_unknown_execution_is_not_found(client: Client) -> None:
     refused(client.get("/executions/0198c0de-1234-7abc-8def-0123456789ab/logs", accept=SSE), 404, "NOT_FOUND")

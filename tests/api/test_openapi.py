@@ -1,4 +1,4 @@
-"""The contract as data: OpenAPI 3.1 that holds together, the page, health, preview, and who may ask."""
+"""The OpenAPI document and its page, health, preview, and the checks of local requests."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class TestOpenApi:
                 assert part in at, ref
                 at = at[part]
 
-    def test_every_operation_is_whole(self, document: dict[str, Any]) -> None:
+    def test_every_operation_is_complete(self, document: dict[str, Any]) -> None:
         seen: set[str] = set()
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
@@ -153,7 +153,7 @@ class TestOpenApi:
                 if method in ("post", "put", "patch") and "requestBody" in operation:
                     assert operation["requestBody"]["content"], where
 
-    def test_every_schema_says_enough_for_a_code_generator(self, document: dict[str, Any]) -> None:
+    def test_every_schema_is_complete_enough_for_a_code_generator(self, document: dict[str, Any]) -> None:
         """One that can't read a part of it drops that part, and all that holds it."""
         found = list(schemas_in(document))
         assert len(found) > 500
@@ -171,7 +171,7 @@ class TestOpenApi:
             else:  # anything at all
                 assert schema.keys() <= {"title", "description", "default"}, where
 
-    def test_every_named_schema_has_a_name_of_its_own(self, document: dict[str, Any]) -> None:
+    def test_every_named_schema_has_a_unique_name(self, document: dict[str, Any]) -> None:
         """Generators make classes of them: two of one name, or whose names differ in case only, are one file."""
         schemas = document["components"]["schemas"]
         titles = [schema.get("title", name).lower() for name, schema in schemas.items()]
@@ -179,15 +179,15 @@ class TestOpenApi:
         assert len({name.lower() for name in schemas}) == len(schemas)
         assert all(name.isidentifier() for name in schemas)
 
-    def test_every_body_is_of_a_kind_that_code_generators_know(self, document: dict[str, Any]) -> None:
+    def test_every_body_has_a_media_type_that_code_generators_support(self, document: dict[str, Any]) -> None:
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 if "requestBody" in operation:
                     assert list(operation["requestBody"]["content"]) == ["application/json"], f"{method} {path}"
         assert "application/x-ndjson" in document["paths"]["/api/v1/jobs:batch"]["post"]["description"]
 
-    def test_fields_that_are_always_in_an_answer_are_required(self, document: dict[str, Any]) -> None:
-        """Or generated code has to ask of each whether it is there."""
+    def test_fields_that_are_always_in_a_response_are_required(self, document: dict[str, Any]) -> None:
+        """Otherwise generated code has to check each field for None."""
         schemas = document["components"]["schemas"]
         optional = {
             name
@@ -196,8 +196,8 @@ class TestOpenApi:
         }
         assert optional == {"Assignment", "Health", "Polled", "Problem", "Reported"}, "those that leave out defaults"
 
-    def test_ids_and_instants_in_answers_have_their_formats(self, document: dict[str, Any]) -> None:
-        """The ids of parameters have theirs: what one answer says is what the next request takes."""
+    def test_ids_and_instants_in_responses_have_their_formats(self, document: dict[str, Any]) -> None:
+        """Ids in responses have the same format as in parameters, because requests use them."""
         schemas = document["components"]["schemas"]
         found = set()
         for name in answers_only(document):
@@ -225,8 +225,10 @@ class TestOpenApi:
             assert {"timezone", "retry_policy", "catch_up", "overlap", "dst", "tags"} <= spec["properties"].keys()
 
     @pytest.mark.parametrize("payload", ["HttpRequest", "Script", "SqlQuery", "PythonCall"])
-    def test_a_payload_is_read_with_the_fields_it_is_created_with(self, document: dict[str, Any], payload: str) -> None:
-        """What the server writes down for itself is in neither."""
+    def test_a_payload_has_the_same_fields_in_requests_and_responses(
+        self, document: dict[str, Any], payload: str
+    ) -> None:
+        """Fields that the server sets for itself are in neither."""
         schemas = document["components"]["schemas"]
         fields = schemas[f"{payload}View"]["properties"].keys()
         assert schemas[payload]["properties"].keys() == schemas[f"{payload}Change"]["properties"].keys() == fields
@@ -252,20 +254,20 @@ class TestOpenApi:
             ("/health", "get", "200", "Health"), ("/health", "get", "503", "Health"),
         ],
     )  # fmt: skip
-    def test_answers_that_are_encoded_by_hand_have_their_type(
+    def test_responses_that_handlers_encode_have_their_type(
         self, document: dict[str, Any], path: str, method: str, status: str, name: str
     ) -> None:
         answer = document["paths"][path][method]["responses"][status]
         assert answer["content"] == {"application/json": {"schema": {"$ref": f"#/components/schemas/{name}"}}}
 
-    def test_no_answer_is_without_a_type_but_a_stream(self, document: dict[str, Any]) -> None:
+    def test_every_response_except_streams_has_a_type(self, document: dict[str, Any]) -> None:
         for path, operations in document["paths"].items():
             for method, operation in operations.items():
                 for answer in operation["responses"].values():
                     for kind, content in answer.get("content", {}).items():  # a 204 has none
                         assert content["schema"] or kind == "text/event-stream", f"{method} {path}"
 
-    def test_what_the_server_answers_has_the_fields_it_names(self, document: dict[str, Any], person: Person) -> None:
+    def test_responses_of_the_server_have_the_documented_fields(self, document: dict[str, Any], person: Person) -> None:
         schemas = document["components"]["schemas"]
         schema = schemas[schemas["JobView"]["anyOf"][0]["$ref"].rpartition("/")[2]]
         job = person.client.get(f"/jobs?name={person.name.replace(' ', '%20')}&limit=1").json()
@@ -284,7 +286,7 @@ class TestOpenApi:
 
 
 class TestHealth:
-    def test_is_ok_and_says_no_more(self, client: Client) -> None:
+    def test_is_ok_without_details(self, client: Client) -> None:
         answer = client.get("/health")
         assert (answer.status, answer.json()) == (200, {"status": "ok"})
 
@@ -310,12 +312,12 @@ class TestPreview:
         found: dict[str, Any] = answer.json()
         return found
 
-    def test_says_it_in_words_with_the_next_instants(self, client: Client) -> None:
+    def test_has_a_description_and_the_next_instants(self, client: Client) -> None:
         seen = self.preview(client, schedule="0 9 * * MON-FRI", timezone="Europe/Berlin", count=2)
         assert "09:00" in seen["description"]
         assert seen["next"] == ["2026-03-02T08:00:00.000Z", "2026-03-03T08:00:00.000Z"]
 
-    def test_warns_of_clocks_that_change(self, client: Client) -> None:
+    def test_warns_of_daylight_saving_changes(self, client: Client) -> None:
         seen = self.preview(client, schedule="30 2 * * *", timezone="Europe/Berlin")
         assert any("2026-03-29" in warning and "gap: shift" in warning for warning in seen["warnings"])
         assert self.preview(client, schedule="30 2 * * *")["warnings"] == []
@@ -342,10 +344,12 @@ class TestPreview:
             ({}, "INVALID_REQUEST", "/schedule"),
         ],
     )
-    def test_a_bad_wish_names_the_field(self, client: Client, wanted: dict[str, Any], error: str, pointer: str) -> None:
+    def test_the_error_for_a_bad_request_names_the_field(
+        self, client: Client, wanted: dict[str, Any], error: str, pointer: str
+    ) -> None:
         refused(client.post("/schedules/preview", wanted), 400, error, pointer)
 
-    def test_the_last_years_there_are(self, client: Client) -> None:
+    def test_the_last_years_of_the_calendar_work(self, client: Client) -> None:
         for schedule in ("@yearly", "every 3650d", "0 0 29 2 *"):
             self.preview(client, schedule=schedule, after="8999-12-31T23:59:59.999Z", count=100)
 
@@ -376,17 +380,17 @@ class TestWhoMayAsk:
     @pytest.mark.parametrize(
         "host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "127.0.0.2:80", "127.9.9.9", "[::1]", "[::1]:8080"]
     )
-    def test_a_local_host_may(self, client: Client, host: str) -> None:
+    def test_a_local_host_is_accepted(self, client: Client, host: str) -> None:
         assert client.get("/health", host=host).status == 200
 
     @pytest.mark.parametrize(
         "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://[", "https://[::1", "\xff", "x" * 900]
     )
-    def test_a_page_from_elsewhere_is_refused(self, client: Client, origin: str) -> None:
+    def test_a_page_of_another_server_is_refused(self, client: Client, origin: str) -> None:
         refused(client.post("/jobs", {}, origin=origin), 403, "FORBIDDEN")
         refused(client.get("/jobs", origin=origin), 403, "FORBIDDEN")
 
-    def test_a_page_of_this_server_may(self, client: Client) -> None:
+    def test_a_page_of_this_server_is_accepted(self, client: Client) -> None:
         assert client.get("/health", origin=f"http://127.0.0.1:{client.port}").status == 200
 
 
@@ -396,9 +400,9 @@ class TestNothingThere:
         refused(client.get(path), 404, "NOT_FOUND")
 
     @pytest.mark.parametrize(("method", "path"), [("PATCH", "/jobs"), ("POST", "/events"), ("DELETE", "/executions")])
-    def test_a_method_that_is_not_possible(self, client: Client, method: str, path: str) -> None:
+    def test_a_method_that_is_not_allowed_is_refused(self, client: Client, method: str, path: str) -> None:
         refused(client.request(method, path), 405, "METHOD_NOT_ALLOWED")
 
-    def test_the_methods_that_are_possible_are_named(self, client: Client) -> None:
+    def test_the_response_lists_the_allowed_methods(self, client: Client) -> None:
         allowed = client.request("PATCH", "/jobs").headers["allow"]
         assert set(allowed.split(", ")) >= {"GET", "POST"}

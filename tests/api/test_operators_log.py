@@ -1,4 +1,4 @@
-"""What an operator reads in the log of a node: more with LOG_LEVEL=debug, and what of the environment is not read."""
+"""The log of a node: more lines with LOG_LEVEL=debug, and a warning about unknown settings in the environment."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ def node(tmp_path: Path) -> Iterator[Server]:
 
 
 def events(server: Server) -> set[str]:
-    """Of the whole lines."""
+    """Returns the events of all complete lines."""
     lines = server.errors().split("\n")[:-1]
     return {json.loads(line)["event"] for line in lines if line.startswith("{")}
 
 
-def test_debug_says_what_the_loops_do(node: Server, receiver: Receiver) -> None:
+def test_debug_logs_the_work_of_the_loops(node: Server, receiver: Receiver) -> None:
     node.start(LOG_LEVEL="debug")
     person = Person(node.client, receiver)
     job_id = person.create("immediate")
@@ -37,7 +37,7 @@ def test_debug_says_what_the_loops_do(node: Server, receiver: Receiver) -> None:
     wait_until(lambda: events(node) >= LOOPS, PATIENCE_SECONDS, "pages, claims and results stand in the log")
 
 
-def test_any_other_level_says_nothing_of_it(node: Server, receiver: Receiver) -> None:
+def test_other_levels_do_not_log_the_loops(node: Server, receiver: Receiver) -> None:
     node.start(LOG_LEVEL="info")
     person = Person(node.client, receiver)
     job_id = person.create("immediate")
@@ -46,6 +46,6 @@ def test_any_other_level_says_nothing_of_it(node: Server, receiver: Receiver) ->
     assert not events(node) & LOOPS
 
 
-def test_settings_of_others_in_the_environment_are_told_of(node: Server) -> None:
+def test_unknown_settings_in_the_environment_are_logged(node: Server) -> None:
     node.start({"HTTP_ADDR": ":9000", "METRICS_ENABLED": "true"})
     assert events(node) == {"HTTP_ADDR in the environment is not read: Duetime has no such setting: set HOST and PORT"}

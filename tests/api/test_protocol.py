@@ -1,4 +1,4 @@
-"""Clients that dawdle, and ones that never stop: a connection costs neither memory nor a place for ever."""
+"""Slow clients, and clients that never stop: no connection takes memory or a place for ever."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ async def streams(server: Server) -> AsyncIterator[Streams]:
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
-    """What came until the server closed the connection."""
+    """Returns the bytes until the server closes the connection."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         try:
             return await reader.read()
@@ -91,13 +91,13 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 
 
 @pytest.mark.parametrize("begun", [b"", b"\r\n", b"GET / HT", b"GET / HTTP/1.1\r\nHost: a\r\nX-A: "])
-async def test_a_head_that_does_not_come_is_not_waited_for(streams: Streams, begun: bytes) -> None:
+async def test_a_connection_without_a_head_is_closed(streams: Streams, begun: bytes) -> None:
     reader, writer = streams
     writer.write(begun)
     assert await ended(reader) == b""
 
 
-async def test_a_head_that_trickles_in_is_not_waited_for(streams: Streams) -> None:
+async def test_a_slow_head_is_closed(streams: Streams) -> None:
     reader, writer = streams
     writer.write(b"GET / HTTP/1.1\r\n")
     ending = asyncio.create_task(ended(reader))
@@ -107,13 +107,13 @@ async def test_a_head_that_trickles_in_is_not_waited_for(streams: Streams) -> No
     assert ending.result() == b""
 
 
-async def test_a_body_that_falls_silent_is_not_waited_for(streams: Streams) -> None:
+async def test_a_body_that_stops_is_refused(streams: Streams) -> None:
     reader, writer = streams
     writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\nabc")
     assert (await ended(reader)).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_a_body_that_comes_slowly_is(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_body_is_accepted(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "BODY_SECONDS", SLOWLY_SECONDS)
     reader, writer = streams
     head = b"POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
@@ -125,7 +125,7 @@ async def test_a_body_that_comes_slowly_is(streams: Streams, monkeypatch: pytest
 
 
 async def drip(streams: Streams) -> bytes:
-    """Writes a byte every 20 ms until the server has closed the connection; what it had said."""
+    """Writes a byte every 20 ms until the server closes the connection. Returns its response."""
     reader, writer = streams
     ending = asyncio.create_task(ended(reader))
     while not ending.done():
@@ -134,12 +134,12 @@ async def drip(streams: Streams) -> bytes:
     return ending.result()
 
 
-async def test_a_body_that_drips_is_not_waited_for(streams: Streams) -> None:
+async def test_a_body_that_comes_byte_by_byte_is_refused(streams: Streams) -> None:
     streams[1].write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
     assert (await drip(streams)).startswith(b"HTTP/1.1 408 ")
 
 
-async def test_a_body_that_drips_in_chunks_is_not_waited_for(streams: Streams) -> None:
+async def test_a_chunked_body_that_comes_byte_by_byte_is_refused(streams: Streams) -> None:
     reader, writer = streams
     writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
     ending = asyncio.create_task(ended(reader))
@@ -149,14 +149,14 @@ async def test_a_body_that_drips_in_chunks_is_not_waited_for(streams: Streams) -
     assert ending.result().startswith(b"HTTP/1.1 408 ")
 
 
-async def test_what_drips_in_after_the_answer_is_not_waited_for(streams: Streams) -> None:
+async def test_slow_bytes_after_the_response_do_not_keep_the_connection(streams: Streams) -> None:
     streams[1].write(b"POST /early HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
     assert (await drip(streams)).startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("path", ["/large", "/endless"])
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
-async def test_an_answer_that_nobody_reads_is_not_waited_for(server: Server, path: str, connection: str) -> None:
+async def test_a_connection_whose_response_is_not_read_is_closed(server: Server, path: str, connection: str) -> None:
     loop = asyncio.get_running_loop()
     with socket.socket() as client:  # a stream would read by itself
         client.setblocking(False)
@@ -166,7 +166,7 @@ async def test_an_answer_that_nobody_reads_is_not_waited_for(server: Server, pat
         await asyncio.wait_for(server.lost.wait(), PATIENCE_SECONDS)
 
 
-async def test_an_answer_that_is_read_slowly_is(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_response_that_is_read_slowly_is_sent(streams: Streams, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "BODY_SECONDS", SLOWLY_SECONDS)
     reader, writer = streams
     writer.write(b"GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
@@ -192,7 +192,7 @@ async def test_an_answer_that_is_read_slowly_is(streams: Streams, monkeypatch: p
         b"GET / HTTP/1.1\r\nHost: a\r\nX\x00Y: z\r\n\r\n",
     ],
 )
-async def test_what_is_no_http_is_answered_with_a_problem(streams: Streams, nonsense: bytes) -> None:
+async def test_bytes_that_are_not_http_get_a_problem(streams: Streams, nonsense: bytes) -> None:
     reader, writer = streams
     writer.write(nonsense)
     head, _, body = (await ended(reader)).partition(b"\r\n\r\n")
@@ -203,7 +203,7 @@ async def test_what_is_no_http_is_answered_with_a_problem(streams: Streams, nons
     assert b"content-length: %d" % len(body) in head
 
 
-async def test_an_answer_may_take_its_time_and_the_connection_is_kept(streams: Streams) -> None:
+async def test_a_slow_response_keeps_its_connection(streams: Streams) -> None:
     reader, writer = streams
     for _ in range(2):
         writer.write(b"POST /slow HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nok")

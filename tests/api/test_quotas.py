@@ -1,4 +1,4 @@
-"""New jobs a day, with two nodes sharing one user's load; and room, which holds for everybody."""
+"""Daily quotas for new jobs, shared by two nodes, and the limits of the store, which apply to all users."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def as_user(server: Server, user_id: str, tier: str) -> Known:
 
 
 class TestNewJobsADay:
-    def test_a_hundred_pass_and_the_next_is_told_when_to_come_back(self, nodes: list[Server]) -> None:
+    def test_a_hundred_jobs_pass_and_the_next_gets_a_retry_after(self, nodes: list[Server]) -> None:
         people = [as_user(server, "fred", "free") for server in nodes]
         began = time.time()
         with ThreadPoolExecutor(16) as pool:
@@ -52,7 +52,7 @@ class TestNewJobsADay:
             assert "100 new jobs a day" in problem["message"]
         assert people[0].get("/jobs").json()["total"] == 100
 
-    def test_every_door_counts_and_only_what_came_in(self, nodes: list[Server]) -> None:
+    def test_every_way_to_create_counts_and_only_created_jobs_do(self, nodes: list[Server]) -> None:
         person, other = (as_user(server, "gus", "free") for server in nodes)
         bad = person.post("/jobs", {**JOB, "schedule": "never"})
         assert bad.status == 400
@@ -62,7 +62,7 @@ class TestNewJobsADay:
         assert person.request("PUT", "/jobs/by-key/mine", JOB).status == 429
         assert person.post("/jobs", JOB, Idempotency_Key="once").status == 429
 
-    def test_each_user_has_their_own_and_enterprise_has_none(self, nodes: list[Server]) -> None:
+    def test_each_user_has_a_quota_and_enterprise_has_none(self, nodes: list[Server]) -> None:
         assert as_user(nodes[0], "hal", "free").post("/jobs", JOB).status == 201
         boundless = as_user(nodes[1], "ida", "enterprise").post("/jobs:batch", [JOB] * 300)
         assert boundless.json()["created_count"] == 300
@@ -80,7 +80,7 @@ class TestRoom:
         yield server
         server.close()
 
-    def test_no_job_comes_in_once_it_is_full_and_one_does_when_one_has_gone(self, server: Server) -> None:
+    def test_a_full_store_refuses_jobs_until_one_is_removed(self, server: Server) -> None:
         person = as_user(server, "ann", "enterprise")
         ids = [person.create() for _ in range(17)]
         assert server.client.get("/health").status == 200
@@ -101,7 +101,7 @@ class TestRoom:
         assert person.post("/jobs", JOB).status == 201
         assert person.post("/jobs", JOB).status == 507
 
-    def test_memory_is_counted_too(self, tmp_path: Path) -> None:
+    def test_the_memory_limit_refuses_jobs(self, tmp_path: Path) -> None:
         server = Server(tmp_path, **SETTINGS, QUEUE_MEMORY_LIMIT="7KB", TENANT_CAPACITY_PERCENT="100").start()
         person = as_user(server, "ann", "enterprise")
         job_id = person.create()

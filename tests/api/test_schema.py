@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 
 class Extent(NamedTuple):
-    """How much is asked."""
+    """The number of requests."""
 
     edges_of: int  # of the edge cases, one in so many
     examples: int  # beside the edge cases
@@ -72,14 +72,14 @@ async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterato
         server.close()
 
 
-def test_every_answer_is_one_that_the_document_declares(
+def test_every_response_is_declared_in_the_document(
     server: Server, receiver: Receiver, request: pytest.FixtureRequest
 ) -> None:
     check(server, receiver, SHORT[request.node.callspec.params["server"]])
 
 
 @pytest.mark.soak
-def test_every_one_of_thousands_of_answers_is_one_that_the_document_declares(
+def test_thousands_of_responses_are_declared_in_the_document(
     server: Server, receiver: Receiver, request: pytest.FixtureRequest
 ) -> None:
     check(server, receiver, LONG[request.node.callspec.params["server"]])
@@ -104,7 +104,7 @@ def check(server: Server, receiver: Receiver, extent: Extent) -> None:
 def ask_edge_cases(
     asker: Asker, world: World, schema: BaseSchema, operations: Sequence[APIOperation], extent: Extent
 ) -> None:
-    """Of each parameter and each field: the bounds, what lies beyond, another type, none at all."""
+    """Sends the edge cases of each parameter and field: its limits, values beyond them, another type, no value."""
     generation = schema.config.generation
     renewed_at: int | None = None
     for operation in operations:
@@ -124,13 +124,13 @@ def granted(asker: Asker) -> set[str]:
 
 
 def ask_for_what_is_missing(asker: Asker, world: World, operations: Sequence[APIOperation]) -> None:
-    """Which operations go well by chance changes with the document: those that did not are asked for until they do."""
+    """Repeats the operations that have not succeeded yet: which ones succeed by chance changes with the document."""
     for operation in operations:
         ask_until_granted(asker, world, operation)
 
 
 class GrantedError(Exception):
-    """Ends the tries. Without it all of them are generated, though none is asked any more."""
+    """Ends the tries. Without it, all remaining requests are generated and not sent."""
 
 
 def ask_until_granted(asker: Asker, world: World, operation: APIOperation) -> None:

@@ -1,4 +1,4 @@
-"""Secrets come in by every door, go out to the target they are meant for, and are to be found nowhere else.
+"""Secrets arrive on every route, are sent to their target, and are found nowhere else.
 
 Each has a text of its own, which is then looked for, plain and encoded, in all that anybody can read: answers, streams,
 the command line, logs, and the bytes of the database.
@@ -31,7 +31,7 @@ ODD = ' "q\\u/+%&<é>'  # behind each secret: signs that every encoding writes i
 
 
 class Secrets:
-    """Made up as they are needed; each knows what it was for."""
+    """Secrets that are created on demand, each with its purpose."""
 
     def __init__(self) -> None:
         self.made: dict[str, list[tuple[str, bytes]]] = {}  # the forms of each, by purpose
@@ -46,7 +46,7 @@ class Secrets:
         self.made[purpose] = forms(core if isinstance(core, bytes) else core.encode())
 
     def found_in(self, data: bytes) -> list[str]:
-        """What of them is in the data, and in which form."""
+        """Returns the secrets in the data, and their forms."""
         return [f"{purpose}: {form}" for purpose, made in self.made.items() for form, text in made if text in data]
 
 
@@ -59,7 +59,7 @@ def forms(core: bytes) -> list[tuple[str, bytes]]:
 
 
 def all_forms(core: bytes) -> Iterator[tuple[str, bytes]]:
-    """Letters and digits, so escaped it is the same. Base64 shifts with what stands before."""
+    """Letters and digits are the same when escaped. Base64 depends on the bytes before."""
     yield "as it is", core
     yield "hexadecimal", core.hex().encode()
     yield "percent-encoded", "".join(f"%{byte:02X}" for byte in core).encode()
@@ -87,7 +87,7 @@ Received = tuple[Mapping[str, str], bytes]  # headers and body
 
 
 class Echo(BaseHTTPRequestHandler):
-    """A target that tells everybody what it was told, in every form that it can think of."""
+    """A target that responds with everything it received, in many encodings."""
 
     protocol_version = "HTTP/1.1"
     received: list[Received]
@@ -119,7 +119,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @contextmanager
 def echo() -> Iterator[tuple[str, list[Received]]]:
-    """Its URL, and what it has received."""
+    """Yields its URL, and the requests that it received."""
     kind = type("Echo", (Echo,), {"received": []})
     with ThreadingHTTPServer(("127.0.0.1", 0), kind) as server:
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -130,7 +130,7 @@ def echo() -> Iterator[tuple[str, list[Received]]]:
 
 
 class Scene:
-    """Everything has come in and run. What can be read afterwards is gathered here, source by source."""
+    """Sends all secrets and runs the jobs. Then collects everything that can be read, by source."""
 
     def __init__(self, people: People, url: str, received: list[Received], servers: list[Server]) -> None:
         self.people, self.servers, self._url = people, servers, url
@@ -224,7 +224,7 @@ class Scene:
         self._call(ada)
 
     def _call(self, worker: Known) -> None:
-        """As a worker; what it gets is not kept among the answers: to it, it is no secret."""
+        """Acts as a worker. Its responses are not collected: they hold the secrets by design."""
         joined = worker.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1}).json()["worker_id"]
         polled = worker.post("/workers/poll", {"worker_id": joined, "free": 1, "wait_seconds": 10})
         (held,) = polled.json()["assignments"]
@@ -255,7 +255,7 @@ class Scene:
                 self.jobs.append(job_id)
 
     def _refusals(self) -> None:
-        """What is refused is not quoted."""
+        """A refusal does not quote the request."""
         ann, new = self.people.ann, self.secrets.new
         good = {"url": self._url}
         for payload in (
@@ -398,7 +398,7 @@ def scene(request: pytest.FixtureRequest, receiver: Receiver) -> Iterator[Scene]
 
 
 def check(scene: Scene, gathered: Iterator[tuple[str, bytes]], is_kept: bool = False) -> int:
-    """How much was looked through; none of it holds a secret, nor, but for what is kept, a encrypted one."""
+    """Checks that no text holds a secret, nor, except in the database, an encrypted one. Returns the amount of text."""
     size, leaks = 0, []
     for source, data in gathered:
         size += len(data)
@@ -409,30 +409,30 @@ def check(scene: Scene, gathered: Iterator[tuple[str, bytes]], is_kept: bool = F
     return size
 
 
-def test_the_target_gets_them_plain(scene: Scene) -> None:
+def test_the_target_gets_the_plain_secrets(scene: Scene) -> None:
     got = {headers["X-Secret"] for headers, _ in scene.received if "X-Secret" in headers}
     got |= {json.loads(body)["deep"]["er"] for headers, body in scene.received if "X-Secret" not in headers}
     assert got == set(scene.sent.values())
 
 
-def test_no_answer_holds_one(scene: Scene) -> None:
+def test_no_response_holds_a_secret(scene: Scene) -> None:
     assert check(scene, scene.read()) > 50_000
 
 
-def test_no_stream_holds_one(scene: Scene) -> None:
+def test_no_stream_holds_a_secret(scene: Scene) -> None:
     assert check(scene, scene.follow()) > 1000
 
 
-def test_the_command_line_shows_none(scene: Scene) -> None:
+def test_the_command_line_shows_no_secret(scene: Scene) -> None:
     assert check(scene, scene.type_commands()) > 5000
 
 
-def test_no_log_holds_one(scene: Scene) -> None:
+def test_no_log_holds_a_secret(scene: Scene) -> None:
     """At the level debug."""
     assert check(scene, scene.logs()) > 1000
 
 
-async def test_the_database_holds_none(scene: Scene) -> None:
+async def test_the_database_holds_no_secret(scene: Scene) -> None:
     server = scene.servers[0]
     url = server._settings.get("DATABASE_URL")
     if url is None:

@@ -1,4 +1,4 @@
-"""Slow-loris: hundreds of connections that drip or fall silent. Others are answered meanwhile, and they are let go."""
+"""Slow-loris attacks: hundreds of slow or silent connections do not delay other clients, and are closed."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def ask_until(ended: asyncio.Event, client: Client) -> list[float]:
     return sorted(took)
 
 
-async def test_a_crowd_that_drips_delays_nobody_and_is_let_go(hasty: Server) -> None:
+async def test_many_slow_clients_delay_no_other_client_and_are_closed(hasty: Server) -> None:
     ended = asyncio.Event()
     asking = asyncio.create_task(ask_until(ended, hasty.client))
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -85,7 +85,7 @@ async def test_a_crowd_that_drips_delays_nobody_and_is_let_go(hasty: Server) -> 
     assert "a request failed" not in hasty.errors()
 
 
-def test_nobody_is_waited_for_longer_than_a_minute() -> None:
-    """What the others wait, that is: the bounds above are shorter to keep the tests short."""
+def test_no_client_is_waited_for_longer_than_a_minute() -> None:
+    """This is the limit in production. The tests above use shorter ones."""
     assert protocol.HEAD_SECONDS <= 10
     assert protocol.BODY_SECONDS <= 60

@@ -1,4 +1,4 @@
-"""Requests that arrive together: addresses take turns, and what anybody may ask for is made once."""
+"""Concurrent requests: addresses take turns, and public documents are encoded once."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ async def connect(listener: socket.socket, address: str) -> tuple[asyncio.Stream
     return await asyncio.open_connection(*listener.getsockname(), local_addr=(address, 0))
 
 
-async def test_a_request_of_another_address_does_not_wait_for_all_that_came_before_it(
+async def test_a_request_does_not_wait_for_all_earlier_ones_of_another_address(
     server: Server, listener: socket.socket
 ) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -76,7 +76,7 @@ async def test_a_request_of_another_address_does_not_wait_for_all_that_came_befo
     assert server.begun.index(VICTIM) <= 3 * PER_ROUND
 
 
-async def test_a_request_whose_client_has_gone_before_its_turn_does_not_begin(
+async def test_a_request_whose_client_disconnects_before_its_turn_does_not_begin(
     server: Server, listener: socket.socket
 ) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
@@ -93,8 +93,8 @@ async def test_a_request_whose_client_has_gone_before_its_turn_does_not_begin(
 
 
 @pytest.mark.parametrize("path", ["/openapi.json", "/docs"])
-async def test_the_contract_is_encoded_once(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    app = create_routes(cast(Any, None), openapi.docs_routes())
+async def test_the_openapi_document_is_encoded_once(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = create_routes(cast(Any, None), openapi.DOCS_ROUTES)
     made: list[Any] = []
     document = {"info": {"version": "1"}, "paths": {}}
     monkeypatch.setattr(openapi, "openapi_document", lambda app: made.append(app) or document)

@@ -1,4 +1,4 @@
-"""Streams of events and logs are shared by tenant, then by user: who holds the most gives way to the others."""
+"""Streams of events and logs are shared by tenant, then by user: the largest holder gives way to the others."""
 
 from __future__ import annotations
 
@@ -51,16 +51,16 @@ def test_a_tenant_that_holds_all_streams_gives_way_to_another(people: People) ->
         asked = OpenStream(people.ann)
         assert asked.begins()
         ended = held[-1].lines_to_the_end()
-        assert TRY_AGAIN in ended, "the newest of the tenant with the most is told to come back"
+        assert TRY_AGAIN in ended, "the newest of the tenant with the most is told to reconnect later"
         problem = people.eve.get("/events")
-        assert "come back" in refused(problem, 503, "OVERLOADED")
+        assert "try again" in refused(problem, 503, "OVERLOADED")
         assert problem.headers["retry-after"] == "10"
         job_id = people.ann.create()
         assert any(job_id.encode() in line for line in asked.response)
         asked.connection.close()
 
 
-def test_followers_of_a_log_count_as_streams_too_and_give_way(people: People) -> None:
+def test_followers_of_a_log_count_as_streams_and_give_way(people: People) -> None:
     failing = people.receiver.url("/status/503")
     job_id = people.eve.create("immediate", failing, retry_policy={"delays": [3600]})
     execution_id = people.eve.wait_for(job_id, "RETRYING")
@@ -76,7 +76,7 @@ def test_followers_of_a_log_count_as_streams_too_and_give_way(people: People) ->
     wait_until(lambda: _has_room(people.eve), 20, "their places are free again")
 
 
-def test_users_of_one_tenant_share_what_it_has(people: People) -> None:
+def test_users_of_one_tenant_share_its_streams(people: People) -> None:
     with streams(people.ann, MOST_FOLLOWERS) as held:
         asked = OpenStream(people.bob)
         assert asked.begins()

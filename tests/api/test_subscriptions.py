@@ -1,4 +1,4 @@
-"""/subscriptions: URLs that receive notifications of what happens in a tenant."""
+"""/subscriptions: URLs that get events of a tenant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def words(client: Client, event: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def hook(person: Person) -> Any:
-    """Where words go; no notification is sent any more when the test is over."""
+    """A receiver of notifications. Its subscriptions are removed after the test."""
     url = person.body(path="/ok")["payload"]["url"]
     made = person.client.post("/subscriptions", {"url": url})
     assert made.status == 201
@@ -26,13 +26,13 @@ def hook(person: Person) -> Any:
     assert person.client.delete(f"/subscriptions/{made.json()['subscription_id']}").status == 200
 
 
-def test_without_a_choice_it_is_told_of_everything(person: Person, hook: dict[str, Any]) -> None:
+def test_a_subscription_without_events_gets_all_events(person: Person, hook: dict[str, Any]) -> None:
     assert hook["events"] == ["execution.completed", "execution.failed", "job.paused", "job.resumed", "job.cancelled"]
     listed = person.client.get("/subscriptions").json()["subscriptions"]
     assert hook in listed
 
 
-def test_what_is_done_to_a_job_is_told_once(person: Person, hook: dict[str, Any]) -> None:
+def test_an_action_on_a_job_is_sent_once(person: Person, hook: dict[str, Any]) -> None:
     job_id = person.create("every 1h")
     for deed in ("pause", "pause", "resume", "cancel", "cancel"):
         assert person.client.post(f"/jobs/{job_id}/{deed}").status == 200
@@ -43,7 +43,7 @@ def test_what_is_done_to_a_job_is_told_once(person: Person, hook: dict[str, Any]
         wait_until(lambda id=word["job_id"]: person.job(id)["status"] == "COMPLETED", 10, "it was sent")
 
 
-def test_what_is_refused_is_not_told(person: Person, hook: dict[str, Any]) -> None:
+def test_a_refused_action_is_not_sent(person: Person, hook: dict[str, Any]) -> None:
     job_id = person.create("every 1h")
     person.client.post(f"/jobs/{job_id}/cancel")
     before = len(words(person.client, "job.paused"))
@@ -59,9 +59,9 @@ def test_what_is_refused_is_not_told(person: Person, hook: dict[str, Any]) -> No
         ({}, "/url"),
     ],
 )
-def test_a_bad_one_is_refused(client: Client, body: dict[str, Any], pointer: str) -> None:
+def test_an_invalid_subscription_is_refused(client: Client, body: dict[str, Any], pointer: str) -> None:
     refused(client.post("/subscriptions", body), 400, "INVALID_REQUEST", pointer)
 
 
-def test_one_that_is_not_there_is_not_found(client: Client) -> None:
+def test_an_unknown_subscription_is_not_found(client: Client) -> None:
     refused(client.delete("/subscriptions/0198c0de-1234-7abc-8def-0123456789ab"), 404, "NOT_FOUND")

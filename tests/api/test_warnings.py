@@ -1,4 +1,4 @@
-"""What whoever creates a job is told beside the answer: what will keep it from running as it is meant to."""
+"""Warnings in the response to a create: reasons why the job could not run as intended."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNKNOWN = "01234567-0123-7123-8123-0123456789ab"
 
 @pytest.fixture(scope="module")
 def careful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks who one is, and whose jobs may call this machine, but no private network."""
+    """A server with authentication whose jobs may call this machine, but no private network."""
     server = Server(tmp_path_factory.mktemp("careful"), **SETTINGS, ALLOW_PRIVATE_TARGETS="127.0.0.0/8").start()
     yield server
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
@@ -46,7 +46,7 @@ def to(url: str, **fields: Any) -> dict[str, Any]:
 
 
 class TestTarget:
-    def test_one_that_may_be_called_is_no_warning(self, person: Person) -> None:
+    def test_an_allowed_target_has_no_warning(self, person: Person) -> None:
         assert warnings_of(person) == []
         assert warnings_of(person, **to("https://example.com/")) == []
 
@@ -59,29 +59,29 @@ class TestTarget:
             ("http://[fd00::1]/", "fd00::1"),
         ],
     )
-    def test_one_that_is_blocked_is_told_with_the_setting_that_would_allow_it(
+    def test_the_warning_for_a_blocked_target_names_the_setting_that_allows_it(
         self, person: Person, url: str, address: str
     ) -> None:
         (warning,) = warnings_of(person, **to(url))
         assert warning.startswith(f"payload.url can't be called: {address} is not a public address")
         assert f"ALLOW_PRIVATE_TARGETS={address}/{128 if ':' in address else 32}." in warning
 
-    def test_a_port_that_no_setting_allows_is_told_without_one(self, person: Person) -> None:
+    def test_the_warning_for_a_blocked_port_names_no_setting(self, person: Person) -> None:
         assert warnings_of(person, **to("http://example.com:22/")) == [
             "payload.url can't be called: Port 22 is not one that jobs may call."
         ]
 
-    def test_who_is_told_of_the_end_is_looked_at_too(self, person: Person) -> None:
+    def test_the_urls_of_webhooks_are_checked(self, person: Person) -> None:
         (warning,) = warnings_of(person, webhooks={"on_failure": "http://192.168.1.1/told"})
         assert warning.startswith("webhooks.on_failure can't be called: 192.168.1.1 ")
 
-    def test_put_by_key_warns_as_well_and_so_does_why(self, person: Person) -> None:
+    def test_put_by_key_and_why_show_the_warnings(self, person: Person) -> None:
         job = person.body(**to("http://10.0.0.7/"))
         answer = person.client.put(f"/jobs/by-key/{uuid.uuid4().hex}", job)
         (warning,) = answer.json()["warnings"]
         assert warning in person.client.get(f"/jobs/{answer.json()['job_id']}/why").json()["holds"]
 
-    def test_a_repeat_of_the_same_create_is_told_the_same(self, person: Person) -> None:
+    def test_a_repeat_of_a_create_gets_the_same_warnings(self, person: Person) -> None:
         job, key = person.body(**to("http://10.0.0.7/")), uuid.uuid4().hex
         first, second = [person.client.post("/jobs", job, idempotency_key=key).json() for _ in range(2)]
         assert first == second
@@ -89,13 +89,13 @@ class TestTarget:
 
 
 class TestAfter:
-    def test_a_key_that_no_job_has_is_told(self, person: Person) -> None:
+    def test_an_unknown_key_has_a_warning(self, person: Person) -> None:
         there, missing = uuid.uuid4().hex, uuid.uuid4().hex
         person.create(key=there)
         (warning,) = warnings_of(person, schedule="on_demand", after=[there, missing])
         assert f"there is no job with the key '{missing}' that you can see" in warning
 
-    def test_an_id_is_as_good_as_a_key(self, person: Person) -> None:
+    def test_a_job_can_be_named_by_its_id(self, person: Person) -> None:
         first = person.create("on_demand")
         answer = person.client.post("/jobs", person.body("on_demand", after=[first])).json()
         assert answer["warnings"] == []
@@ -104,7 +104,7 @@ class TestAfter:
         (execution,) = person.wait_for_end(answer["job_id"])
         assert (execution["state"], execution["trigger"]) == ("COMPLETED", "after")
 
-    def test_an_id_that_no_job_has_is_refused_alone_and_in_a_batch(self, person: Person) -> None:
+    def test_an_unknown_id_is_refused_alone_and_in_a_batch(self, person: Person) -> None:
         job = person.body("on_demand", after=[UNKNOWN])
         assert UNKNOWN in refused(person.client.post("/jobs", job), 400, "INVALID_REQUEST", "/after")
         answer = person.client.post("/jobs:batch", [job, person.body()]).json()
@@ -112,7 +112,7 @@ class TestAfter:
         (line,) = answer["refused"]
         assert (line["index"], line["errors"][0]["pointer"]) == (0, "/after")
 
-    def test_a_job_of_another_user_is_told_as_one_that_is_not_there(self, people: People) -> None:
+    def test_a_key_of_another_users_job_has_the_warning_of_an_unknown_key(self, people: People) -> None:
         key = uuid.uuid4().hex
         theirs = people.ann.create(key=key)
         job = {"name": "x", "schedule": "on_demand", "payload": {"url": "https://example.com/"}, "after": [key]}
@@ -121,7 +121,7 @@ class TestAfter:
         assert people.ada.post("/jobs", job).json()["warnings"] == []
         assert theirs
 
-    def test_the_id_of_another_users_job_is_refused_as_one_that_no_job_has(self, people: People) -> None:
+    def test_the_id_of_another_users_job_is_refused_like_an_unknown_id(self, people: People) -> None:
         theirs, own = people.ann.create(), people.bob.create()
         job = {"name": "x", "schedule": "on_demand", "payload": {"url": "https://example.com/"}}
 
@@ -141,7 +141,7 @@ class TestAfter:
         assert people.bob.patch(f"/jobs/{mine}", {"name": "y"}).status == 200, "what is so already stays"
 
 
-def test_a_subscription_that_nothing_will_get_to_is_told_so(people: People) -> None:
+def test_a_subscription_with_a_blocked_url_has_a_warning(people: People) -> None:
     made = people.ada.post("/subscriptions", {"url": "http://10.0.0.7/hook"}).json()
     (warning,) = made["warnings"]
     assert warning.startswith("url can't be called: 10.0.0.7 is not a public address")

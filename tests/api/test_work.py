@@ -1,4 +1,4 @@
-"""Jobs that run scripts, SQL and functions, over the API: who may have them, what is secret in them, what is told."""
+"""Jobs that run scripts, SQL and functions, over the API: rights, secrets, and errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALL = {"name": "f", "schedule": FAR, "type": "python", "payload": {"function": 
 
 @pytest.fixture(scope="module")
 def working(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that asks who one is, and lets jobs run scripts and SQL."""
+    """A server with authentication on which scripts and SQL are on."""
     folder = tmp_path_factory.mktemp("working")
     (folder / "sqlite").mkdir()
     server = Server(folder, **SETTINGS, SQL_SQLITE_FOLDER=str(folder / "sqlite")).start()
@@ -41,7 +41,7 @@ def with_scopes(people: People, *scopes: str) -> Known:
 
 class TestRights:
     @pytest.mark.parametrize(("body", "right"), [(SCRIPT, "script"), (SQL, "sql")])
-    def test_a_type_needs_the_right_to_it_by_every_door(self, people: People, body: dict[str, Any], right: str) -> None:
+    def test_a_type_needs_its_right_on_every_route(self, people: People, body: dict[str, Any], right: str) -> None:
         bare, able = with_scopes(people, "read", "write"), with_scopes(people, "read", "write", right)
         assert people.ada.put("/connections/db", {"url": "sqlite:///x.db"}).status == 200
         assert f"'{right}'" in refused(bare.post("/jobs", body), 403, "FORBIDDEN")
@@ -56,10 +56,10 @@ class TestRights:
         refused(bare.patch(path, {"payload": body["payload"]}), 403, "FORBIDDEN")
         assert able.patch(path, {"payload": body["payload"]}).status == 200
 
-    def test_a_function_needs_no_right_of_its_own(self, people: People) -> None:
+    def test_a_function_needs_no_additional_right(self, people: People) -> None:
         assert people.ann.post("/jobs", CALL).status == 201
 
-    def test_to_run_functions_needs_the_right_to_work(self, people: People) -> None:
+    def test_running_functions_needs_the_right_work(self, people: People) -> None:
         joining = {"name": "w", "functions": ["f"], "slots": 1}
         for path in ("join", "poll", "report", "leave"):
             assert "'work'" in refused(people.ann.post(f"/workers/{path}", joining), 403, "FORBIDDEN")
@@ -87,7 +87,7 @@ class TestRights:
 
 
 class TestConnections:
-    def test_a_job_on_a_connection_that_is_not_there_is_refused_by_every_door(self, people: People) -> None:
+    def test_a_job_on_an_unknown_connection_is_refused_on_every_route(self, people: People) -> None:
         says = "there is no connection 'db': register it first"
         ada = people.ada
         assert says in refused(ada.post("/jobs", SQL), 400, "INVALID_REQUEST", "/payload/connection")
@@ -97,7 +97,7 @@ class TestConnections:
         change = {"type": "sql_query", "payload": SQL["payload"]}
         assert says in refused(ada.patch(f"/jobs/{plain}", change), 400, "INVALID_REQUEST", "/payload/connection")
 
-    def test_a_job_whose_connection_was_removed_can_be_changed_but_not_to_another(self, people: People) -> None:
+    def test_a_job_whose_connection_was_removed_can_be_changed_but_not_to_an_unknown_one(self, people: People) -> None:
         ada = people.ada
         assert ada.put("/connections/db", {"url": "sqlite:///x.db"}).status == 200
         made = ada.post("/jobs", SQL)
@@ -112,7 +112,7 @@ class TestConnections:
 
 
 class TestWhy:
-    def test_a_function_that_no_worker_has_is_named_until_one_comes_that_has_it(self, people: People) -> None:
+    def test_why_names_a_function_until_a_worker_has_it(self, people: People) -> None:
         job_id = people.ada.post("/jobs", {**CALL, "schedule": "immediate"}).json()["job_id"]
 
         def holds() -> str:
@@ -127,14 +127,14 @@ class TestWhy:
         assert joined.status == 201
         assert "no worker has" not in holds()
 
-    def test_a_function_whose_job_has_no_run_left_waits_for_nobody(self, people: People) -> None:
+    def test_why_names_no_function_of_a_cancelled_job(self, people: People) -> None:
         job_id = people.ada.post("/jobs", CALL).json()["job_id"]
         assert people.ada.post(f"/jobs/{job_id}/cancel").status == 200
         assert people.ada.get(f"/jobs/{job_id}/why").json()["holds"] == []
 
 
 class TestWorkers:
-    def test_what_they_send_is_looked_at(self, people: People) -> None:
+    def test_messages_of_workers_are_checked(self, people: People) -> None:
         for body in ({}, {"name": "w", "functions": [], "slots": 1}, {"name": "w", "functions": ["f"], "slots": 0}):
             refused(people.ada.post("/workers/join", body), 400, "INVALID_REQUEST")
         joined = people.ada.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1}).json()["worker_id"]
@@ -160,7 +160,7 @@ class TestWorkers:
             body = {"worker_id": joined, "running": [], field: [said]}
             refused(people.ada.post("/workers/report", body), 400, "INVALID_REQUEST")
 
-    def test_a_give_back_that_is_sent_again_releases_nothing_that_was_claimed_anew(self, people: People) -> None:
+    def test_a_repeated_release_does_not_release_a_new_claim(self, people: People) -> None:
         ada = people.ada
         name = "given.back"
         worker = ada.post("/workers/join", {"name": "w", "functions": [name], "slots": 1}).json()["worker_id"]
@@ -177,7 +177,7 @@ class TestWorkers:
         assert [claim["token"] for claim in claims] == [1, 2]
         assert ada.executions(job_id)[0]["state"] == "RUNNING"
 
-    def test_a_function_is_handed_out_carried_out_and_told(self, people: People) -> None:
+    def test_a_function_is_polled_run_and_reported(self, people: People) -> None:
         ada = people.ada
         worker = ada.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1}).json()["worker_id"]
         payload = {"function": "f", "args": [1], "kwargs": {"key": SECRET, "plain": 2}, "secret": ["/kwargs/key"]}
@@ -221,7 +221,7 @@ class TestScripts:
         assert ada.post(f"/jobs/{job_id}/run").status == 202
         ada.wait_for(job_id, "COMPLETED")
 
-    def test_a_change_of_type_brings_a_payload_of_that_type(self, people: People) -> None:
+    def test_a_change_of_type_needs_a_payload_of_that_type(self, people: People) -> None:
         ada, job_id = people.ada, people.ada.create()
         refused(ada.patch(f"/jobs/{job_id}", {"type": "script"}), 400, "INVALID_REQUEST")
         assert ada.patch(f"/jobs/{job_id}", {"type": "script", "payload": {"argv": ["true"]}}).status == 200
@@ -263,10 +263,10 @@ class TestSql:
     @pytest.mark.parametrize(
         "url", ["", "mysql://host/db", "postgresql://", "sqlite:///", "sqlite:///relative.db?mode=odd", "no url"]
     )
-    def test_a_url_that_leads_nowhere_is_refused_and_not_quoted(self, people: People, url: str) -> None:
+    def test_an_invalid_url_is_refused_and_not_quoted(self, people: People, url: str) -> None:
         refused(people.ada.put("/connections/x", {"url": url}), 400, "INVALID_REQUEST", "/url")
 
-    def test_duetimes_own_database_is_out_of_reach(self, people: People, working: Server) -> None:
+    def test_duetimes_own_database_is_refused(self, people: People, working: Server) -> None:
         """A link to it is no file of the tenant's, and no path leads to it."""
         ada, own = people.ada, next(working.data.glob("*.db"))
         refused(ada.put("/connections/own", {"url": f"sqlite://{own}"}), 400, "INVALID_REQUEST", "/url")
@@ -281,7 +281,7 @@ class TestSql:
 
 
 class TestLogs:
-    def test_are_read_from_a_line_on_and_so_many_at_a_time(self, people: People) -> None:
+    def test_are_read_after_a_line_and_up_to_a_limit(self, people: People) -> None:
         ada = people.ada
         payload = {"script": "echo one; echo two; echo three"}
         job_id = ada.create(**{**SCRIPT, "schedule": "immediate", "payload": payload})

@@ -1,4 +1,4 @@
-"""The checker: did every due instant get exactly one decision, and was every decision to run carried out?
+"""The checker: every due instant has exactly one decision, and every decision to run was carried out.
 
 It knows nothing of the engine. What it is given: the jobs whose creation was acknowledged, the receiver's diary, and
 what the API says once everything is quiet. Which instants were due it works out with cronsim or plain arithmetic.
@@ -45,7 +45,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class AcknowledgedJob:
-    """A job that the server said it has. Instants are ms since the epoch."""
+    """A job that the server has acknowledged. Instants are ms since the epoch."""
 
     job_id: str
     schedule: str
@@ -59,7 +59,7 @@ class AcknowledgedJob:
 
 @dataclass(frozen=True)
 class History:
-    """What happened. Rows are the receiver's lines and the API's answers, as they are."""
+    """The recorded facts: lines of the receiver and responses of the API, unchanged."""
 
     jobs: Sequence[AcknowledgedJob]
     requests: Sequence[dict[str, Any]]
@@ -290,7 +290,7 @@ def _check_unrecorded(
 
 
 def _check_lateness(requests: Iterable[dict[str, Any]], objectives: Objectives, report: Report) -> dict[str, int]:
-    """Of what came on time's account: first attempts, and no instants that were caught up with later."""
+    """Returns the lateness of first attempts. Instants that were caught up later do not count."""
     late = sorted(
         line["t_start"] - instant(line["scheduled_at"])
         for line in requests

@@ -59,7 +59,7 @@ class Cluster(Scenario):
         return [name for name, node in self.nodes.items() if node.process is not None and node.returncode() is None]
 
     def wait_for_shares(self, *names: str, seconds: float = 15.0) -> None:
-        """All shards are owned, by these and nobody else, evenly."""
+        """Waits until these nodes own all shards, evenly."""
 
         def spread() -> bool:
             shares = self.database.shards()
@@ -152,7 +152,7 @@ class Cluster(Scenario):
     # What came of it
 
     def _is_quiet(self) -> bool:
-        """In one look: what moves from one state to another between two would be in neither."""
+        """Reads all states in one query: an execution that changes between two queries would be in neither."""
         far = now_ms() + FAR_SECONDS * 1000
         (row,) = self.database.rows(
             "SELECT (SELECT count(*) FROM open_runs) AS open, "

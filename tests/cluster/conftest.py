@@ -57,7 +57,7 @@ def database(postgres: Postgres) -> Iterator[Database]:
 
 @pytest.fixture
 def cluster(tmp_path: Path, receiver: Receiver, database: Database) -> Iterator[Cluster]:
-    """Nodes with leases of two seconds, or more on a busy machine; none of them started yet."""
+    """Nodes that are not started yet, with leases of two seconds, or more on a busy machine."""
     settings = {"NODE_LEASE_SECONDS": f"{2 * slowness.factor:.1f}s", "DB_OP_TIMEOUT": f"{slowness.factor:.1f}s"}
     cluster = Cluster(tmp_path, receiver, database, **settings)
     yield cluster

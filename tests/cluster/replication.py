@@ -1,4 +1,4 @@
-"""A primary and its standby: real servers, replicating synchronously, one of which takes over from the other."""
+"""A primary and its standby: real servers with synchronous replication, and a failover between them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Pair:
         return [row[0] for row in rows] == ["sync"]
 
     def make_primary_read_only(self) -> None:
-        """As before a planned switch: it refuses writes from here on, and nobody is cut off."""
+        """Makes the server refuse writes, without closing connections, as before a planned switch."""
         self.tell_primary("ALTER SYSTEM SET default_transaction_read_only = on")
         database = Database(self.primary, NAME)
         wait_until(lambda: database.rows("SHOW default_transaction_read_only")[0][0] == "on", 20, "it is read-only")

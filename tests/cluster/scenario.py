@@ -1,4 +1,4 @@
-"""A server, a receiver and the jobs that were acknowledged: what every test with crashes goes through."""
+"""A server, a receiver and the acknowledged jobs: the steps of every test with crashes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Scenario:
                 self.revive()
 
     def create_batch(self, bodies: list[Body]) -> None:
-        """One-offs only: the answer does not say when each was created."""
+        """For one-off jobs only: the response has no instants of creation."""
         answer = self.server.client.post("/jobs:batch", bodies)
         assert answer.status == 200, answer
         assert answer.json()["refused"] == []

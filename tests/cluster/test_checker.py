@@ -1,4 +1,4 @@
-"""The verdicts that only a cluster can earn."""
+"""Findings of the checker that only a cluster can cause."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from cluster.checker import Objectives, check
 from unit.test_checker import ONCE, UNTIL, clean, ran
 
 
-def test_a_write_that_the_database_noted_as_stale_is_red() -> None:
+def test_a_stale_write_that_the_database_recorded_fails_the_check() -> None:
     report = check(replace(clean(), stale_writes=["node 1 fired what node 2 had fenced"]))
     assert report.verdicts == {"STALE"}
 
 
-def test_a_run_whose_first_request_of_any_attempt_came_too_late_is_red() -> None:
+def test_an_execution_whose_first_request_was_late_fails_the_check() -> None:
     """One that was lost with its node before it was sent is late by the handover, whatever its attempt."""
     row, lines = ran(ONCE, UNTIL - 3000, attempts=2, late=2000)
     history = replace(clean(), jobs=[ONCE], executions=[row], requests=lines[1:], stored_jobs=frozenset({ONCE.job_id}))

@@ -1,4 +1,4 @@
-"""Two real nodes: failures on either open a circuit on both, one run tries it again, and nobody else is late for it."""
+"""Two real nodes: failures on either open a circuit on both, one execution probes it, and no other job is late."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def requests_to(cluster: Cluster, word: str) -> list[dict[str, Any]]:
     return [line for line in cluster.receiver.lines() if word in line["path"]]
 
 
-def test_both_nodes_leave_a_target_alone_and_one_run_tries_it_again(cluster: Cluster) -> None:
+def test_both_nodes_stop_calling_a_target_and_one_execution_probes_it(cluster: Cluster) -> None:
     settings = {"CIRCUIT_BREAKER_THRESHOLD": "5", "CIRCUIT_BREAKER_COOLDOWN": f"{COOLDOWN_MS}ms"}
     cluster.start("a", "b", **settings)
     once = {"retry_policy": {"max_retries": 0}}

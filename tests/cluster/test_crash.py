@@ -1,4 +1,4 @@
-"""kill -9 at every moment there is: nothing missing, one execution an instant, all of them terminal."""
+"""kill -9 at every stage: nothing is missing, each instant has one execution, and all of them end."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ class TestSigterm:
         scenario.wait_for_quiet()
         scenario.assert_green(Objectives(most_repeated=0))
 
-    def test_a_follower_of_events_does_not_keep_it(self, server: Server) -> None:
+    def test_a_follower_of_events_does_not_delay_the_stop(self, server: Server) -> None:
         server.start(HTTP_SHUTDOWN_TIMEOUT="1s")
         with socket.create_connection(("127.0.0.1", server.client.port), timeout=PATIENCE_SECONDS) as follower:
             follower.sendall(b"GET /api/v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -196,7 +196,7 @@ class TestSigterm:
 
 
 class TestRetries:
-    def test_survive_a_restart_and_stay_within_their_bound(self, scenario: Scenario) -> None:
+    def test_survive_a_restart_and_stay_within_their_limit(self, scenario: Scenario) -> None:
         server = scenario.server.start()
         at, policy = scenario.soon(500), {"delays": [scenario.lasting(2500) / 1000, 0.5]}
         paths = ["/fail-until/3", "/status/500"] * 25
@@ -214,9 +214,7 @@ class TestRetries:
 
 
 class TestPoison:
-    def test_a_run_that_kills_its_node_each_time_is_given_up_and_kept_as_a_dead_letter(
-        self, scenario: Scenario
-    ) -> None:
+    def test_an_execution_that_kills_its_node_each_time_becomes_a_dead_letter(self, scenario: Scenario) -> None:
         server = scenario.server.start(CRASH_AT="before_attempt")
         job = scenario.create(scenario.body("immediate"))
         for _ in range(LOST_ATTEMPTS):
@@ -238,7 +236,7 @@ def start_to_crash(server: Server) -> None:
 
 
 class TestAnotherName:
-    def test_a_machine_that_is_called_otherwise_after_the_crash_takes_its_runs_over(self, scenario: Scenario) -> None:
+    def test_a_machine_with_another_name_after_the_crash_takes_over_its_executions(self, scenario: Scenario) -> None:
         server = scenario.server.start(NODE_NAME="before")
         scenario.create_batch([scenario.at(scenario.soon(300), "/slow/2") for _ in range(20)])
         running = "/executions?state=RUNNING&limit=1"

@@ -1,4 +1,4 @@
-"""The database crashes, stays away, or has no connection left: the API says so, and nothing is lost."""
+"""The database crashes, is unreachable, or has no connection left: the API reports it, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Asked(NamedTuple):
 
 
 class Callers(threading.Thread):
-    """A person who goes on reading and creating, and writes down how each request was answered."""
+    """A client that keeps reading and creating, and records each response."""
 
     def __init__(self, cluster: Cluster, client: Client) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def assert_answered(callers: list[Callers], refused: bool) -> None:
 
 
 def was_refused(caller: Callers) -> bool:
-    """Whatever it asked, it was told 503 at least once."""
+    """Returns whether every kind of request got a 503 at least once."""
     answers = list(caller.answers)
     refused = {answer.what for answer in answers if answer.status == 503}
     return bool(refused) and refused == {answer.what for answer in answers}
@@ -137,12 +137,12 @@ def stay_away(cluster: Cluster, seconds: float) -> None:
     assert report.counts["executions"] == 1000
 
 
-def test_while_the_database_is_away_requests_are_refused_in_time_and_what_was_due_runs_after(cluster: Cluster) -> None:
+def test_during_an_outage_requests_are_refused_in_time_and_due_executions_run_afterwards(cluster: Cluster) -> None:
     stay_away(cluster, 4)
 
 
 @pytest.mark.soak
-def test_the_database_is_away_for_half_a_minute(cluster: Cluster) -> None:
+def test_an_outage_of_half_a_minute_loses_and_doubles_nothing(cluster: Cluster) -> None:
     stay_away(cluster, 30)
 
 
@@ -153,7 +153,7 @@ END_OTHERS = (
 
 
 class Hoard:
-    """Other clients, who take every connection there is, those of the nodes too."""
+    """Other clients that take all connections, including those of the nodes."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -189,7 +189,7 @@ class Hoard:
         self._thread.join(PATIENCE_SECONDS)
 
 
-def test_with_no_connection_left_it_recovers_by_itself_once_there_are_some(cluster: Cluster) -> None:
+def test_a_node_recovers_by_itself_after_the_database_had_no_connections_left(cluster: Cluster) -> None:
     server = cluster.database.server
     server.restart(
         max_connections=str(CONNECTIONS), superuser_reserved_connections="0", max_wal_senders="0",

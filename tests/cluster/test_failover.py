@@ -1,4 +1,4 @@
-"""The database fails over to its standby under load: the nodes follow, and nothing is missed, doubled or forgotten.
+"""The database fails over to its standby under load: the nodes follow, and nothing is missed, doubled or lost.
 
 The pair replicates synchronously, so what was acknowledged is on the standby; with less than that it could be lost.
 """
@@ -30,7 +30,7 @@ def pair() -> Iterator[Pair]:
 
 @pytest.fixture
 def replicated(tmp_path: Path, receiver: Receiver, pair: Pair) -> Iterator[Cluster]:
-    """Nodes whose database is a pair, none of them started yet."""
+    """Nodes that are not started yet, on a primary with a standby."""
     cluster = Cluster(tmp_path, receiver, PairDatabase(pair), NODE_LEASE_SECONDS="2s", DB_OP_TIMEOUT="1s")
     yield cluster
     cluster.close()
@@ -45,7 +45,7 @@ def begin_load(cluster: Cluster) -> None:
 
 
 def assert_carried_on(cluster: Cluster) -> None:
-    """On the new primary, with all that was acknowledged, and what people created meanwhile."""
+    """Checks the new primary: all acknowledged jobs, and those created meanwhile."""
     cluster.crashes.append(now_ms())
     cluster.wait_for_shares("a", "b", seconds=60)
     cluster.wait_for_quiet(120)
@@ -66,7 +66,7 @@ def test_a_primary_that_dies_is_replaced_by_its_standby_and_nothing_is_missed_or
     assert_carried_on(replicated)
 
 
-def test_a_primary_that_becomes_read_only_is_left_though_its_connections_stay_open(
+def test_nodes_leave_a_primary_that_becomes_read_only_although_connections_stay_open(
     replicated: Cluster, pair: Pair
 ) -> None:
     begin_load(replicated)
@@ -91,7 +91,7 @@ WriterConnection._transact = transact
 """
 
 
-def test_a_node_that_cannot_write_gives_up_its_shards_and_takes_them_again_when_it_can(cluster: Cluster) -> None:
+def test_a_node_that_cannot_write_releases_its_shards_until_it_can(cluster: Cluster) -> None:
     first = cluster.nodes["a"]
     first.start(faulty(first, NO_WRITES))
     cluster.start("b")

@@ -1,4 +1,4 @@
-"""What goes wrong around a node: the disk is full, the file is damaged, two of it are started, a target hangs."""
+"""Faults around a node: the disk is full, the file is damaged, two servers share a folder, a target hangs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def limit_file_size(server: Server, size: int) -> None:
 
 
 def fill(scenario: Scenario) -> Answer:
-    """Create jobs until one is refused; what was acknowledged is written down."""
+    """Creates jobs until one is refused, and records the acknowledged ones."""
     for _ in range(2000):
         body = scenario.body(FAR, description="x" * 2000)
         answer = scenario.server.client.post("/jobs", body)
@@ -63,7 +63,7 @@ def stored_jobs(scenario: Scenario) -> set[str]:
 
 class TestDiskFull:
     @pytest.mark.slow
-    def test_a_create_that_does_not_fit_is_refused_and_taken_when_there_is_room(self, scenario: Scenario) -> None:
+    def test_a_create_on_a_full_disk_is_refused_and_accepted_when_there_is_room(self, scenario: Scenario) -> None:
         scenario.server.start()
         limit_file_size(scenario.server, 600 * KILOBYTE)
 
@@ -83,7 +83,7 @@ class TestDiskFull:
         assert stored_jobs(scenario) == {job.job_id for job in scenario.jobs}
 
     @pytest.mark.slow
-    def test_runs_that_end_meanwhile_are_late_and_not_lost(self, scenario: Scenario) -> None:
+    def test_executions_that_end_on_a_full_disk_are_late_and_not_lost(self, scenario: Scenario) -> None:
         server = scenario.server.start()
         slow = f"/slow/{scenario.lasting(1500) / 1000}"  # none has ended before the disk is full
         scenario.create_batch([scenario.at(scenario.soon(300), slow) for _ in range(20)])
@@ -98,7 +98,7 @@ class TestDiskFull:
         assert report.counts["requests"] == 20
 
     @pytest.mark.slow
-    def test_on_a_small_file_system(self, receiver: Receiver, small_disk: Path) -> None:
+    def test_nothing_is_lost_on_a_small_file_system(self, receiver: Receiver, small_disk: Path) -> None:
         server = Server(small_disk / "server")
         scenario = Scenario(server, receiver)
         try:
@@ -148,7 +148,7 @@ class TestDamage:
             assert word in said
         assert "Traceback" not in said
 
-    def test_a_damaged_page_stops_the_start_with_a_sentence(self, scenario: Scenario) -> None:
+    def test_a_damaged_page_stops_the_start_with_an_error(self, scenario: Scenario) -> None:
         file = self.stop_with_jobs(scenario)
         content = bytearray(file.read_bytes())
         for page in range(2, len(content) // 4096, 3):
@@ -157,12 +157,12 @@ class TestDamage:
         self.assert_stops_loudly(scenario.server, "damaged", "Restore", "backup")
         assert file.read_bytes() == content  # nothing was changed
 
-    def test_a_file_that_is_no_database_stops_the_start_with_a_sentence(self, scenario: Scenario) -> None:
+    def test_a_file_that_is_not_a_database_stops_the_start_with_an_error(self, scenario: Scenario) -> None:
         file = self.stop_with_jobs(scenario)
         file.write_bytes(b"This was a database once." * 1000)
         self.assert_stops_loudly(scenario.server, "damaged")
 
-    def test_a_database_of_a_newer_duetime_stops_the_start_with_a_sentence(self, scenario: Scenario) -> None:
+    def test_a_database_of_a_newer_version_stops_the_start_with_an_error(self, scenario: Scenario) -> None:
         file = self.stop_with_jobs(scenario)
         content = bytearray(file.read_bytes())
         content[60:64] = (9999).to_bytes(4, "big")  # PRAGMA user_version
@@ -170,7 +170,7 @@ class TestDamage:
         self.assert_stops_loudly(scenario.server, "schema 9999", "newer")
 
     def test_a_wal_cut_off_in_the_middle_loses_no_commit_before_the_cut(self, scenario: Scenario) -> None:
-        """The tail of a write-ahead log that never reached the disk: what was synced before it stays."""
+        """The end of the write-ahead log never reached the disk. Everything that was synced before it stays."""
         scenario.server.start()
         scenario.create(scenario.body(FAR, name="before"))
         wal = scenario.server.data / "duetime.db-wal"
@@ -186,7 +186,7 @@ class TestDamage:
 
 
 class TestTwoServers:
-    def test_a_second_one_on_the_same_folder_stops_with_a_sentence(self, scenario: Scenario) -> None:
+    def test_a_second_server_on_the_same_folder_stops_with_an_error(self, scenario: Scenario) -> None:
         first = scenario.server.start()
         second = Server(first.folder.parent / "second")
         second.data = first.data
@@ -197,7 +197,7 @@ class TestTwoServers:
         assert str(first.process.pid) in said  # type: ignore[union-attr]
         assert first.client.get("/health").status == 200
 
-    def test_a_port_that_is_taken_stops_the_start_with_a_sentence(self, scenario: Scenario) -> None:
+    def test_a_used_port_stops_the_start_with_an_error(self, scenario: Scenario) -> None:
         first = scenario.server.start()
         second = Server(first.folder.parent / "second")
         command = [*first.process.args, "--port", str(first.client.port)]  # type: ignore[union-attr, misc]

@@ -1,4 +1,4 @@
-"""Nodes of a cluster are killed, stopped and replaced: the others carry on, and every instant has its one run."""
+"""Nodes of a cluster are killed, stopped and replaced: the others continue, and every instant has one execution."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def create_recurring(cluster: Cluster, end: int) -> None:
         cluster.create(cluster.body(("every 1s", "* * * * * *")[number % 2], end_at=cluster.at(end)["schedule"]))
 
 
-def test_two_nodes_of_which_one_is_killed_again_and_again_miss_and_double_nothing(cluster: Cluster) -> None:
+def test_two_nodes_with_one_killed_repeatedly_miss_and_double_nothing(cluster: Cluster) -> None:
     cluster.start("a", "b")
     create_recurring(cluster, cluster.soon(6000))
     with cluster.steady_load("/slow/0.4"):  # so that a kill finds some under way
@@ -88,7 +88,7 @@ membership.next_look_in = lambda view, node, beat: whole(view, node, beat if len
 """
 
 
-def test_after_a_graceful_stop_the_other_is_told_and_owns_all_before_its_next_heartbeat(cluster: Cluster) -> None:
+def test_after_a_graceful_stop_the_other_node_owns_all_shards_before_its_next_heartbeat(cluster: Cluster) -> None:
     for name in ("a", "b"):
         cluster.add(name, NODE_LEASE_SECONDS="1h")  # nothing expires: that would wake it, too
     cluster.nodes["a"].start(faulty(cluster.nodes["a"], LOOKS_SELDOM))
@@ -142,7 +142,7 @@ def test_a_rolling_restart_under_steady_load_delays_nothing(cluster: Cluster) ->
     restart_in_turn(cluster, Objectives(most_repeated=0, lateness_most_ms=1500))
 
 
-def test_creates_with_a_key_while_nodes_are_killed_make_one_job_a_key(cluster: Cluster) -> None:
+def test_creates_with_a_key_while_nodes_are_killed_create_one_job_per_key(cluster: Cluster) -> None:
     cluster.start("a", "b")
     clients, each = 6, 45
     answers: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""An owner is stopped past its lease and goes on later, as after a long collection, a moved machine, or SIGSTOP.
+"""An owner is suspended for longer than its lease and resumes later, as after a long collection or SIGSTOP.
 
 What it comes back with is old: its shards have another owner, its runs were taken over. It must write nothing, join
 anew, and get its share again. The last tests take the fence out, which must show.
@@ -24,7 +24,7 @@ def rest(since: int, seconds: float) -> None:
 
 
 class TestAStoppedOwner:
-    def test_is_replaced_and_comes_back_with_another_term(self, cluster: Cluster) -> None:
+    def test_is_replaced_and_returns_with_another_term(self, cluster: Cluster) -> None:
         cluster.start("a", "b")
         begin = cluster.soon(1000)
         cluster.create_spread(400, begin, begin + cluster.lasting(4500), "/slow/0.1")
@@ -40,17 +40,17 @@ class TestAStoppedOwner:
         cluster.wait_for_quiet()
         cluster.assert_green()
 
-    def test_with_a_long_queue_in_memory_sends_none_of_it_when_it_comes_back(self, cluster: Cluster) -> None:
-        """What it had claimed and not begun was given to others meanwhile."""
+    def test_with_a_long_queue_in_memory_sends_nothing_when_it_resumes(self, cluster: Cluster) -> None:
+        """Other nodes have taken over the executions that it had claimed but not begun."""
         stop_in_a_burst(cluster, fault="")
         assert len(stale_requests(cluster)) <= BETWEEN_LOOK_AND_WRITE
 
     @pytest.mark.parametrize("moment", ["slots are open", "connecting"])
-    def test_as_many_runs_are_about_to_begin_sends_none_of_them(self, cluster: Cluster, moment: str) -> None:
+    def test_before_many_attempts_begin_sends_none_of_them(self, cluster: Cluster, moment: str) -> None:
         stop_in_a_burst(cluster, STOP_WHILE[moment])
         assert not stale_requests(cluster)
 
-    def test_between_its_look_at_the_lease_and_a_write_sends_that_request_and_no_other(self, cluster: Cluster) -> None:
+    def test_between_the_check_of_its_lease_and_a_write_sends_only_that_request(self, cluster: Cluster) -> None:
         stop_in_a_burst(cluster, STOP_WHILE["about to write"])
         assert len(stale_requests(cluster)) == BETWEEN_LOOK_AND_WRITE
 
@@ -110,7 +110,7 @@ Connection.connection_made = lambda self, transport: whole(self, Transport(trans
 
 
 def stop_in_a_burst(cluster: Cluster, fault: str) -> None:
-    """`a` stops at the moment that the fault names, or at any; `b` runs all of the burst; `a` goes on."""
+    """`a` stops at the point that the fault names, or at any; `b` runs the whole burst; `a` resumes."""
     first = cluster.nodes["a"]
     first.start(faulty(first, STOPS + fault))
     cluster.start("b")
@@ -176,7 +176,7 @@ DueCommands._check_epochs = check_nothing
 
 
 def stop_between_look_and_write(cluster: Cluster, fence: str) -> None:
-    """`a` owns all and stops just before it fires; `b` fences the shards; `a` goes on; then `b` does, too."""
+    """`a` owns all shards and stops just before it fires; `b` fences the shards; `a` resumes; then `b` does too."""
     first, second = cluster.nodes["a"], cluster.add("b")
     first.start(faulty(first, STOP_BEFORE_FIRE + fence))
     cluster.database.watch_fires()
@@ -201,7 +201,7 @@ def is_stopped(pid: int) -> bool:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
 
-def test_an_owner_that_is_stopped_between_its_look_and_its_write_is_refused(cluster: Cluster) -> None:
+def test_the_write_of_an_owner_that_is_stopped_after_its_check_is_refused(cluster: Cluster) -> None:
     stop_between_look_and_write(cluster, fence="")
     said = cluster.nodes["a"].errors()
     assert "a fire was refused: another node owns the shard" in said
@@ -209,7 +209,7 @@ def test_an_owner_that_is_stopped_between_its_look_and_its_write_is_refused(clus
     assert report.counts["requests"] == 50
 
 
-def test_without_the_fence_the_same_goes_red(cluster: Cluster) -> None:
+def test_without_the_fence_the_same_scenario_fails(cluster: Cluster) -> None:
     stop_between_look_and_write(cluster, fence=NO_EPOCHS)
     report = cluster.check()
     assert "STALE" in report.verdicts, report
@@ -232,10 +232,10 @@ on_due.DueCommands.fire, writer_connection.crash_point = fire, crash_point
 """
 
 
-def test_an_owner_that_is_stopped_in_its_transaction_does_not_hold_up_the_next(
+def test_an_owner_that_is_stopped_in_its_transaction_does_not_block_the_next(
     cluster: Cluster,
 ) -> None:
-    """The database ends a transaction that it hears nothing more of."""
+    """The database ends a transaction whose client is silent."""
     first = cluster.nodes["a"]
     first.start(faulty(first, STOP_BEFORE_COMMIT))
     cluster.start("b")

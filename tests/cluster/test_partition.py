@@ -1,4 +1,4 @@
-"""What lies between one node and the database is slow, drops everything, or lets only one direction pass."""
+"""The connection between one node and the database is slow, drops everything, or works in one direction only."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def cut_off(gate: Gate, cluster: Cluster, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["deaf", "half_open", pytest.param("shut", marks=pytest.mark.soak)])
-def test_a_node_that_is_cut_off_loses_its_shards_and_gets_some_again(gate: Gate, cluster: Cluster, how: str) -> None:
+def test_a_disconnected_node_loses_its_shards_and_later_gets_some_again(gate: Gate, cluster: Cluster, how: str) -> None:
     cut_off(gate, cluster, how)
 
 
-def test_a_slow_way_to_the_database_makes_a_node_late_and_nothing_else(gate: Gate, cluster: Cluster) -> None:
+def test_a_slow_connection_to_the_database_only_makes_a_node_late(gate: Gate, cluster: Cluster) -> None:
     start_behind(gate, cluster)
     begin = cluster.soon(1000)
     end = begin + cluster.lasting(3500)

@@ -1,4 +1,4 @@
-"""The promise taken out of the running product, one piece at a time: the checker must go red each time.
+"""Faults planted in the running product, one at a time: the checker must report each of them.
 
 A fault is a `sitecustomize` module that the server's process alone finds on its path. Nothing of it is in the product.
 """
@@ -100,7 +100,7 @@ def wait_for_requests(scenario: Scenario, count: int) -> None:
     wait_until(lambda: scenario.receiver.count() >= count, 20, f"{count} requests")
 
 
-def test_the_same_scenario_without_a_fault_is_green(scenario: Scenario) -> None:
+def test_the_scenario_without_a_fault_passes(scenario: Scenario) -> None:
     start_with("", scenario.server)
     end_at = scenario.at(scenario.soon(2000))["schedule"]
     scenario.create(scenario.body("every 1s", end_at=end_at))
@@ -122,7 +122,7 @@ def test_a_reconciler_that_does_nothing_leaves_orphans(scenario: Scenario) -> No
     assert "ORPHAN" in report.verdicts, report
 
 
-def test_a_plan_that_forgets_a_run_is_missed(scenario: Scenario) -> None:
+def test_a_plan_that_skips_an_execution_is_detected(scenario: Scenario) -> None:
     start_with(FORGETFUL_PLAN, scenario.server)
     due_together(scenario, 200)
     wait_for_requests(scenario, 100)
@@ -143,7 +143,7 @@ def test_without_the_fence_one_instant_has_two_executions(scenario: Scenario) ->
     assert "DUP-EXECUTION" in report.verdicts, report
 
 
-def test_a_clock_that_is_ahead_runs_early(scenario: Scenario) -> None:
+def test_a_clock_that_is_ahead_causes_early_executions(scenario: Scenario) -> None:
     start_with(FAST_CLOCK, scenario.server)
     due_together(scenario, 20, lead_ms=3600)
     scenario.wait_for_quiet()
@@ -151,7 +151,7 @@ def test_a_clock_that_is_ahead_runs_early(scenario: Scenario) -> None:
     assert "EARLY" in report.verdicts, report
 
 
-def test_a_schedule_with_instants_of_its_own_is_extra(scenario: Scenario) -> None:
+def test_a_schedule_with_additional_instants_is_detected(scenario: Scenario) -> None:
     start_with(EAGER_SCHEDULE, scenario.server)
     scenario.create(scenario.body("every 1s", end_at=scenario.at(scenario.soon(2000))["schedule"]))
     scenario.wait_for_quiet()
@@ -159,7 +159,7 @@ def test_a_schedule_with_instants_of_its_own_is_extra(scenario: Scenario) -> Non
     assert "EXTRA" in report.verdicts, report
 
 
-def test_an_answer_before_its_commit_loses_jobs(scenario: Scenario) -> None:
+def test_a_response_before_its_commit_loses_jobs(scenario: Scenario) -> None:
     start_with(HASTY_STORE, scenario.server)
     for _ in range(5):
         body = scenario.body("2099-01-01T00:00:00Z")

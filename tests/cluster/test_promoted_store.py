@@ -1,4 +1,4 @@
-"""A store, a registry and two buses whose server becomes read-only while their connections to it stay open."""
+"""A store, a registry and two buses whose server becomes read-only while their connections stay open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def pair() -> Iterator[Pair]:
 
 
 async def hears(speaker: PostgresBus, listener: list[Hint]) -> None:
-    """A hint reaches the other one. (Those that are said while nobody listens are lost.)"""
+    """Waits until a hint reaches the other bus. (Hints that are sent while it does not listen are lost.)"""
     listener.clear()
     async with asyncio.timeout(60):
         while not listener:
@@ -36,7 +36,7 @@ async def hears(speaker: PostgresBus, listener: list[Hint]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_all_that_a_node_has_of_a_server_that_was_the_primary_moves_to_the_new_one(pair: Pair) -> None:
+async def test_all_connections_of_a_node_move_from_the_old_primary_to_the_new_one(pair: Pair) -> None:
     store, registry = patient_store(pair.url), PostgresRegistry(pair.url, ttl_seconds=600, call_seconds=20)
     speaker, listener, newcomer = (PostgresBus(pair.url) for _ in range(3))
     heard, heard_by_newcomer = list[Hint](), list[Hint]()

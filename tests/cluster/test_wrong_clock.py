@@ -1,4 +1,4 @@
-"""A real node whose clock is wrong from its start, beside one whose clock is right, on one PostgreSQL."""
+"""Two real nodes on one PostgreSQL: the clock of one is wrong from its start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ time.time_ns = lambda: real_ns() + {seconds} * 10**9
 
 
 @pytest.mark.parametrize("days", [40, -40])
-def test_nothing_is_early_nothing_is_pruned_nothing_is_missed_and_there_is_an_alarm(cluster: Cluster, days: int):
+def test_a_wrong_clock_causes_an_alarm_and_no_early_pruned_or_missed_execution(cluster: Cluster, days: int):
     cluster.start("a")
     for _ in range(5):
         cluster.create(cluster.body("immediate"))  # history, which a clock 40 days ahead has done with

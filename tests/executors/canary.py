@@ -1,4 +1,4 @@
-"""Listens where no job may call, and writes down everybody who comes: on a thread, whatever the tests do meanwhile."""
+"""Listens where no job may call, in its own thread, and records every connection."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Received:
 
 
 class Hostile:
-    """`async with Hostile() as target`: `received` is what came, `gone` is set when a client cuts the line."""
+    """Use with `async with`. `received` holds the requests; `gone` is set when a client disconnects."""
 
     def __init__(self, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None) -> None:
         self.host = host

@@ -1,4 +1,4 @@
-"""A small name server of the tests, for a machine of their own: it answers A, AAAA and CNAME over UDP, in turn."""
+"""A small name server for tests in their own network namespace: it serves A, AAAA and CNAME over UDP, in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attacker writes into a job's URL, and what the name servers of an attacker answer. Data, nothing else.
+"""URLs of an attacker's jobs, and responses of an attacker's name servers. Data only.
 
 In a URL and in an answer stand for what the run has: `{port}` the canary's port, `{tls}` its other one, `{public}` and
 `{public6}` the addresses that may be called, `{at}` a path by which the canary knows which entry came.

@@ -27,7 +27,7 @@ class Transport:
         self.aborted = True
 
 
-async def test_an_exchange_that_is_cancelled_as_its_answer_comes_leaves_no_connection_open():
+async def test_an_exchange_cancelled_as_its_response_arrives_leaves_no_connection_open():
     connection, transport = Connection("192.0.2.1"), Transport()
     connection.connection_made(cast(Any, transport))
     deadline = asyncio.get_running_loop().time() + 10

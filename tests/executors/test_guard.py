@@ -124,7 +124,7 @@ def test_an_operator_can_narrow_the_ports():
         parse_target("https://example.com:8443/", ports=((443, 443),))
 
 
-def test_a_url_is_taken_apart():
+def test_a_url_is_parsed_into_a_target():
     target = parse_target("HTTPS://Bücher.Example:8443/a%20b/ü?q=1&r=ä#part")
     assert (target.tls, target.host, target.port) == (True, "xn--bcher-kva.example", 8443)
     assert target.path == "/a%20b/%C3%BC?q=1&r=%C3%A4"
@@ -148,7 +148,7 @@ def test_path_and_authority_are_what_the_request_line_needs(url: str, path: str,
     assert (target.path, target.authority) == (path, authority)
 
 
-def test_an_operator_can_allow_a_network_and_nothing_beside_it():
+def test_an_operator_can_allow_one_network_and_no_other():
     guard = Guard(allow=tuple(map(ip_network, ("10.1.0.0/16", "fd00::/8"))))
     guard.check(ip_address("10.1.2.3"))
     guard.check(ip_address("::ffff:10.1.2.3"))
@@ -193,12 +193,12 @@ def test_a_refusal_names_the_setting_that_would_allow_the_address():
         assert "s3cret" not in refusal
 
 
-def test_what_no_setting_allows_is_refused_without_one():
+def test_a_refusal_names_no_setting_if_none_allows_the_target():
     refusal = Guard(allow=True).refusal("http://example.com:22/")
     assert refusal == "Port 22 is not one that jobs may call."
 
 
-def test_what_may_be_called_as_far_as_the_text_tells_has_no_refusal():
+def test_a_url_whose_text_is_allowed_has_no_refusal():
     guard = Guard(allow=(ip_network("127.0.0.0/8"),))
     for url in ("https://example.com/", "http://8.8.8.8/", "http://localhost:9000/", "http://127.9.9.9/"):
         assert guard.refusal(url) is None, url

@@ -26,7 +26,7 @@ from patience import PATIENCE_SECONDS
 MakeAttempt = Callable[..., Attempt]
 
 
-async def test_a_2xx_answer_is_a_success_with_its_text(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
+async def test_a_2xx_response_is_a_success_with_its_text(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
     assert await executor.execute(attempt(target.url())) == Outcome(http_status=200, response="ok")
 
 
@@ -45,7 +45,7 @@ async def test_method_path_query_and_body_arrive_as_the_job_says(
     assert (post.body, post.headers["content-type"]) == ("plain ü".encode(), "text/plain; charset=utf-8")
 
 
-async def test_a_target_can_tell_execution_attempt_and_token(
+async def test_headers_identify_execution_attempt_and_token(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     await executor.execute(attempt(target.url(), headers={"X-Key": "s", "User-Agent": "mine"}))
@@ -83,7 +83,7 @@ async def test_a_kept_connection_that_the_target_cuts_as_we_write_is_replaced_on
     assert (target.connections, len(target.received)) == (2, 3)
 
 
-async def test_what_is_to_run_at_most_once_is_not_sent_again_when_a_kept_connection_is_cut(
+async def test_an_at_most_once_job_is_not_sent_again_when_a_kept_connection_is_cut(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     once = attempt(target.url("/stale"), delivery=Delivery.AT_MOST_ONCE)
@@ -113,7 +113,7 @@ async def test_nothing_is_sent_once_the_lease_is_in_doubt(
     assert (target.connections, len(target.received)) == (1, is_kept)
 
 
-async def test_the_lease_is_looked_at_when_the_connection_stands(
+async def test_the_lease_is_checked_after_the_connection_is_open(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     """To connect takes its time, and a process may be stopped meanwhile."""
@@ -133,7 +133,7 @@ async def test_the_lease_is_looked_at_when_the_connection_stands(
     assert target.received == []
 
 
-async def test_what_would_be_sent_again_is_not_once_the_lease_is_in_doubt(
+async def test_a_request_is_not_sent_again_once_the_lease_is_in_doubt(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     await executor.execute(attempt(target.url("/stale")))
@@ -171,7 +171,7 @@ async def test_only_expected_statuses_are_a_success(
     ("kind", "seconds"),
     [("seconds", 120.0), ("huge", 1e9), ("negative", None), ("garbage", None), ("date", 60.0), ("past", None)],
 )
-async def test_retry_after_is_read_as_the_target_meant_it(
+async def test_retry_after_is_parsed(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt, kind: str, seconds: float | None
 ):
     outcome = await executor.execute(attempt(target.url(f"/retry/{kind}")))
@@ -207,7 +207,7 @@ async def test_cancelling_an_attempt_cuts_its_connection(executor: HttpExecutor,
     await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
-async def test_an_endless_answer_is_read_up_to_its_bound_and_cut_off(
+async def test_an_endless_response_is_read_up_to_the_limit_and_cut_off(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     outcome = await executor.execute(attempt(target.url("/endless")))
@@ -243,7 +243,7 @@ async def test_giant_headers_end_the_exchange(
 
 
 @pytest.mark.parametrize("kind", ["garbage", "short", "chunk", "upgrade", "reset"])
-async def test_an_answer_that_is_no_http_is_a_connection_error(
+async def test_a_response_that_is_not_http_is_a_connection_error(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt, kind: str
 ):
     outcome = await executor.execute(attempt(target.url(f"/raw/{kind}?secret=1")))
@@ -259,11 +259,11 @@ async def test_nul_and_bad_utf8_are_cleaned(executor: HttpExecutor, target: Host
     assert outcome.response == "a\ufffdb\ufffd\ufffdc\ufffd[m"
 
 
-async def test_an_interim_answer_is_not_the_answer(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
+async def test_an_interim_response_is_not_the_response(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
     assert await executor.execute(attempt(target.url("/raw/interim"))) == Outcome(http_status=200, response="ok")
 
 
-async def test_a_second_answer_that_nobody_asked_for_is_not_given_to_the_next(
+async def test_an_unrequested_second_response_is_not_used_for_the_next_request(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     assert (await executor.execute(attempt(target.url("/raw/two")))).http_status == 200
@@ -271,7 +271,9 @@ async def test_a_second_answer_that_nobody_asked_for_is_not_given_to_the_next(
     assert target.connections == 2
 
 
-async def test_a_refused_connection_says_where(executor: HttpExecutor, target: Hostile, attempt: MakeAttempt):
+async def test_the_error_for_a_refused_connection_has_host_and_port(
+    executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
+):
     port = target.port
     await target.__aexit__(None, None, None)
     outcome = await executor.execute(attempt(f"http://127.0.0.1:{port}/"))
@@ -331,7 +333,7 @@ async def test_a_tls_handshake_that_hangs_times_out(executor: HttpExecutor, atte
         await asyncio.wait_for(target.gone.wait(), PATIENCE_SECONDS)
 
 
-async def test_a_tls_handshake_has_a_limit_of_its_own(attempt: MakeAttempt):
+async def test_a_tls_handshake_has_a_separate_limit(attempt: MakeAttempt):
     executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(handshake_seconds=0.2))
     async with Hostile() as target:
         outcome = await executor.execute(attempt(f"https://127.0.0.1:{target.port}/", timeout_seconds=PATIENCE_SECONDS))
@@ -341,7 +343,7 @@ async def test_a_tls_handshake_has_a_limit_of_its_own(attempt: MakeAttempt):
 
 
 @pytest.mark.parametrize("path", ["/hang", "/drip/head"])
-async def test_the_head_of_an_answer_has_a_limit_of_its_own(target: Hostile, attempt: MakeAttempt, path: str):
+async def test_the_head_of_a_response_has_a_separate_limit(target: Hostile, attempt: MakeAttempt, path: str):
     executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(header_seconds=0.2))
     assert (await executor.execute(attempt(target.url()))).http_status == 200
     outcome = await executor.execute(attempt(target.url(path), timeout_seconds=PATIENCE_SECONDS))
@@ -349,7 +351,7 @@ async def test_the_head_of_an_answer_has_a_limit_of_its_own(target: Hostile, att
     assert outcome == Outcome(ErrorType.TIMEOUT, "127.0.0.1 did not begin to answer within 0.2 s.")
 
 
-async def test_an_answer_that_has_begun_in_time_has_all_the_time_of_its_job(target: Hostile, attempt: MakeAttempt):
+async def test_a_response_that_begins_in_time_may_use_the_whole_timeout(target: Hostile, attempt: MakeAttempt):
     executor = HttpExecutor(allow=LOOPBACK, limits=ConnectionLimits(header_seconds=0.2))
     outcome = await executor.execute(attempt(target.url("/drip/body"), timeout_seconds=0.5))
     await executor.stop()
@@ -381,7 +383,7 @@ async def test_a_connection_is_kept_though_it_took_the_place_of_the_last_one_to_
     pool.close()
 
 
-async def test_only_listed_hosts_are_called_where_there_is_a_list(target: Hostile, attempt: MakeAttempt):
+async def test_only_listed_hosts_are_called_if_there_is_a_list(target: Hostile, attempt: MakeAttempt):
     async def lookup(host: str) -> list[str]:
         return ["127.0.0.1"]
 
@@ -398,7 +400,7 @@ async def test_only_listed_hosts_are_called_where_there_is_a_list(target: Hostil
     assert len(target.received) == 2
 
 
-async def test_a_listed_host_may_still_not_lead_to_a_private_address(target: Hostile, attempt: MakeAttempt):
+async def test_a_listed_host_with_a_private_address_is_blocked(target: Hostile, attempt: MakeAttempt):
     async def lookup(host: str) -> list[str]:
         return ["127.0.0.1"]
 
@@ -425,7 +427,7 @@ async def test_idle_connections_are_bounded_in_number_and_age(target: Hostile):
     pool.close()
 
 
-async def test_many_idle_connections_of_one_tenant_do_not_cost_another_its_own(target: Hostile):
+async def test_many_idle_connections_of_one_tenant_do_not_close_those_of_another(target: Hostile):
     pool = ConnectionPool(ssl.create_default_context(), ConnectionLimits(idle_seconds=3600, idle=4))
     deadline = asyncio.get_running_loop().time() + 60
     flooded, quiet = parse_target(target.url()), parse_target(target.url(host="localhost"))

@@ -1,4 +1,4 @@
-"""One tenant's slow names: lookups that can't be stopped keep neither others' lookups nor their cached names back."""
+"""Slow names of one tenant: its hanging lookups neither delay lookups of others nor evict their cached names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from executors.hostile import Hostile
 
 
 class NameServer:
-    """What `getaddrinfo` asks: names that begin with `slow` hang until `answer` is set, others do not."""
+    """Replaces `getaddrinfo`: names that begin with `slow` hang until `answer` is set."""
 
     def __init__(self) -> None:
         self.begun = queue.SimpleQueue[str]()
@@ -48,7 +48,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Iterator[NameServer]:
 
 @pytest.fixture
 async def system_executor() -> AsyncIterator[HttpExecutor]:
-    """May call loopback, and asks the system for names."""
+    """An executor that may call loopback and uses the system's resolver."""
     made = HttpExecutor(allow=LOOPBACK)
     await made.start()
     yield made
@@ -76,9 +76,7 @@ async def test_96_slow_names_of_one_tenant_do_not_delay_another(
     await asyncio.gather(*slow)
 
 
-async def test_a_tenant_alone_uses_every_place_and_another_with_slow_names_gets_its_share_of_them(
-    names: NameServer, lookup: SystemLookup
-):
+async def test_a_tenant_alone_uses_all_places_and_a_second_one_gets_its_share(names: NameServer, lookup: SystemLookup):
     resolver = Resolver(Guard(allow=LOOPBACK).check, lookup, places=8)
     first = [asyncio.create_task(resolver.resolve(f"slow-{n}.example", "first")) for n in range(20)]
     assert len(await names.reached(8)) == 8
@@ -92,9 +90,7 @@ async def test_a_tenant_alone_uses_every_place_and_another_with_slow_names_gets_
     await resolver.close()
 
 
-async def test_a_name_that_another_tenant_has_in_its_queue_is_not_waited_for_there(
-    names: NameServer, lookup: SystemLookup
-):
+async def test_a_name_does_not_wait_in_the_queue_of_another_tenant(names: NameServer, lookup: SystemLookup):
     resolver = Resolver(Guard(allow=LOOPBACK).check, lookup, places=2)
     hosts = [*(f"slow-{n}.example" for n in range(9)), "shared.example"]
     hostile = [asyncio.create_task(resolver.resolve(host, "hostile")) for host in hosts]
@@ -107,7 +103,7 @@ async def test_a_name_that_another_tenant_has_in_its_queue_is_not_waited_for_the
     await resolver.close()
 
 
-async def test_a_full_queue_gives_way_to_a_tenant_that_waits_for_less(names: NameServer, lookup: SystemLookup):
+async def test_a_full_queue_gives_way_to_a_tenant_with_fewer_lookups(names: NameServer, lookup: SystemLookup):
     resolver = Resolver(Guard(allow=LOOPBACK).check, lookup, places=1, max_waiting=3, max_threads=1)
     hostile = [asyncio.create_task(resolver.resolve(f"slow-{n}.example", "hostile")) for n in range(4)]
     await names.reached(1)
@@ -141,7 +137,7 @@ async def test_a_lookup_that_takes_too_long_fails_its_callers_and_is_not_begun_a
     await resolver.close()
 
 
-async def test_what_took_long_is_remembered_for_longer_within_a_bound(names: NameServer, lookup: SystemLookup):
+async def test_the_result_of_a_slow_lookup_is_cached_for_longer_up_to_a_limit(names: NameServer, lookup: SystemLookup):
     now = 100.0
 
     def took(seconds: float) -> Callable[..., object]:
@@ -167,7 +163,7 @@ async def test_what_took_long_is_remembered_for_longer_within_a_bound(names: Nam
     await resolver.close()
 
 
-async def test_nobody_waits_in_vain_for_a_place_of_one_who_gave_up(names: NameServer, lookup: SystemLookup):
+async def test_a_place_of_a_caller_that_gave_up_is_given_to_the_next(names: NameServer, lookup: SystemLookup):
     resolver = Resolver(Guard(allow=LOOPBACK).check, lookup, places=1)
     begun = asyncio.create_task(resolver.resolve("slow-0.example", "hostile"))
     await names.reached(1)
@@ -182,9 +178,7 @@ async def test_nobody_waits_in_vain_for_a_place_of_one_who_gave_up(names: NameSe
     await resolver.close()
 
 
-async def test_many_names_of_one_tenant_do_not_push_those_of_another_out_of_the_cache(
-    names: NameServer, lookup: SystemLookup
-):
+async def test_many_names_of_one_tenant_do_not_evict_those_of_another(names: NameServer, lookup: SystemLookup):
     resolver = Resolver(Guard(allow=LOOPBACK).check, lookup, max_names=10)
     await resolver.resolve("mine.example", "other")
     for number in range(50):
@@ -194,7 +188,7 @@ async def test_many_names_of_one_tenant_do_not_push_those_of_another_out_of_the_
     await resolver.close()
 
 
-async def test_an_attempt_ends_with_its_own_time_whatever_its_lookup_does(
+async def test_an_attempt_ends_at_its_timeout_even_if_its_lookup_hangs(
     names: NameServer, system_executor: HttpExecutor, attempt: Callable[..., Attempt]
 ):
     outcome = await system_executor.execute(attempt("http://slow.example/", 0.1))

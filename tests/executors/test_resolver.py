@@ -39,7 +39,7 @@ class Lookup:
         return self.addresses
 
 
-async def test_an_answer_is_kept_for_its_time_and_then_asked_for_again():
+async def test_a_result_is_cached_for_its_ttl_and_then_looked_up_again():
     lookup, clock = Lookup("8.8.8.8", "8.8.8.8", "1.1.1.1"), Clock()
     resolver = Resolver(Guard().check, lookup, ttl_seconds=15, monotonic=clock)
     assert resolver.cached("a.example") is None
@@ -51,7 +51,7 @@ async def test_an_answer_is_kept_for_its_time_and_then_asked_for_again():
     assert lookup.asked == ["a.example"] * 2
 
 
-async def test_callers_who_want_the_same_name_share_one_lookup():
+async def test_callers_of_the_same_name_share_one_lookup():
     lookup = Lookup("8.8.8.8")
     lookup.gate.clear()
     resolver = Resolver(Guard().check, lookup)
@@ -64,7 +64,7 @@ async def test_callers_who_want_the_same_name_share_one_lookup():
     assert lookup.asked == ["a.example"]
 
 
-async def test_a_failure_is_kept_too_but_shorter():
+async def test_a_failure_is_cached_for_a_shorter_time():
     lookup, clock = Lookup(), Clock()
     resolver = Resolver(Guard().check, lookup, error_ttl_seconds=3, monotonic=clock)
     for _ in range(2):
@@ -76,7 +76,7 @@ async def test_a_failure_is_kept_too_but_shorter():
     assert await resolver.resolve("a.example") == ("8.8.8.8",)
 
 
-async def test_a_forbidden_address_is_not_handed_out_from_the_cache():
+async def test_a_blocked_address_is_not_returned_from_the_cache():
     resolver = Resolver(Guard().check, Lookup("8.8.8.8", "10.0.0.1"))
     for _ in range(2):
         with pytest.raises(BlockedTarget, match=r"a\.example may not be called: 10\.0\.0\.1"):
@@ -84,7 +84,7 @@ async def test_a_forbidden_address_is_not_handed_out_from_the_cache():
         assert resolver.cached("a.example") is None
 
 
-async def test_a_name_server_that_answers_nonsense_is_a_dns_error():
+async def test_an_invalid_result_of_a_name_server_is_a_dns_error():
     with pytest.raises(DnsError):
         await Resolver(Guard().check, Lookup("not an address")).resolve("a.example")
 
@@ -98,7 +98,7 @@ async def test_the_cache_is_bounded():
     assert resolver.cached("c.example") == ("8.8.8.8",)
 
 
-async def test_too_many_lookups_under_way_are_refused_at_once_and_not_remembered():
+async def test_too_many_lookups_are_refused_at_once_and_the_refusal_is_not_cached():
     lookup = Lookup("8.8.8.8")
     lookup.gate.clear()
     resolver = Resolver(Guard().check, lookup, places=2, max_waiting=1, max_threads=2)
@@ -113,14 +113,14 @@ async def test_too_many_lookups_under_way_are_refused_at_once_and_not_remembered
 
 
 class TestSystemLookup:
-    async def test_answers_and_fails_as_the_system_does(self):
+    async def test_returns_and_raises_like_the_system(self):
         lookup = SystemLookup()
         assert "127.0.0.1" in await lookup("127.0.0.1")
         with pytest.raises((OSError, UnicodeError)):
             await lookup("no such name")
         lookup.close()
 
-    async def test_as_many_at_once_as_there_are_threads(self, monkeypatch: pytest.MonkeyPatch):
+    async def test_runs_as_many_lookups_as_it_has_threads(self, monkeypatch: pytest.MonkeyPatch):
         begun, gate = queue.SimpleQueue[str](), threading.Event()
 
         def slow(host: str, *_: object, **__: object) -> list[tuple[object, ...]]:
@@ -139,7 +139,7 @@ class TestSystemLookup:
         assert [answers[number] for number in (0, 1, 3, 4)] == [[f"192.0.2.{number}"] for number in (0, 1, 3, 4)]
         lookup.close()
 
-    def test_one_that_hangs_does_not_keep_the_process_from_ending(self):
+    def test_a_hanging_lookup_does_not_keep_the_process_from_ending(self):
         script = (
             "import asyncio, socket, threading\n"
             "from duetime.executors.resolver import SystemLookup\n"

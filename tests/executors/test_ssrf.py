@@ -1,4 +1,4 @@
-"""No request reaches a forbidden address: the guard, the resolver and the sockets together, with a canary."""
+"""No request reaches a blocked address: the guard, the resolver and the sockets together, with a canary."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ async def test_a_name_that_turns_to_loopback_is_refused_and_its_kept_connection_
     await executor.stop()
 
 
-async def test_an_attempt_asks_for_the_name_once_and_connects_to_what_it_checked(
+async def test_an_attempt_resolves_the_name_once_and_connects_to_the_checked_address(
     public: Hostile, canary: Hostile, attempt: MakeAttempt
 ):
     names = Names(["127.0.0.2"], ["127.0.0.1"])
@@ -145,7 +145,7 @@ async def test_an_attempt_asks_for_the_name_once_and_connects_to_what_it_checked
         ["127.0.0.2", "fe80::1%lo"],
     ],
 )
-async def test_one_forbidden_address_refuses_the_whole_name(
+async def test_one_blocked_address_blocks_the_whole_name(
     public: Hostile, canary: Hostile, attempt: MakeAttempt, answer: list[str]
 ):
     executor = HttpExecutor(allow=PUBLIC, lookup=Names(answer))
@@ -162,7 +162,7 @@ async def test_a_redirect_to_the_canary_is_not_followed(public: Hostile, canary:
     await executor.stop()
 
 
-async def test_a_kept_connection_is_left_when_the_name_moves(public: Hostile, attempt: MakeAttempt):
+async def test_a_kept_connection_is_not_used_after_the_name_changed(public: Hostile, attempt: MakeAttempt):
     async with Hostile("127.0.0.3", public.port) as moved:
         names = Names(["127.0.0.2"], ["127.0.0.3"])
         executor = HttpExecutor(allow=PUBLIC, lookup=names, dns_ttl_seconds=0)

@@ -1,4 +1,4 @@
-"""The whole SSRF corpus against a real node, with a canary where no job may call. It is never hit.
+"""The whole SSRF corpus against a real node, with a canary where no job may call. The canary is never reached.
 
 The first time on the machine as it is: the canary sits on loopback, 127.0.0.2 stands for a public address, and names
 come from a resolver inside the node's process. The second time on a machine of its own (Linux namespaces), where the
@@ -48,7 +48,7 @@ class Verdict(NamedTuple):
 
 
 def names() -> dict[str, list[list[str]]]:
-    """With aliases, for a resolver that is not asked about them."""
+    """Returns the addresses of each name, with aliases resolved, for a resolver that does not follow them."""
     known = {name: [[_public(address) for address in answer] for answer in NAMES[name]] for name in NAMES}
     return known | {name: [[address]] for name, address in OWN_NAMES.items()}
 
@@ -69,7 +69,7 @@ def canary() -> Iterator[Canary]:
 
 @pytest.fixture
 def environment(tmp_path: Path, canary: Canary) -> Iterator[dict[str, str]]:
-    """Of the nodes: proxies that are the canary, and the names of the corpus."""
+    """The environment of the nodes: the canary as proxy, and the names of the corpus."""
     proxies = dict.fromkeys(PROXIES, f"http://127.0.0.1:{canary.port}") | {"NO_PROXY": "", "no_proxy": ""}
     if OWN_MACHINE:
         with NameServer("127.0.0.53", names(), ALIASES):
@@ -102,7 +102,7 @@ def start(
 
 
 def run(server: Server, canary: Canary, entries: list[Entry]) -> list[Verdict]:
-    """Each entry as a job of one batch; what became of each."""
+    """Runs each entry as a job of one batch. Returns the result of each."""
     places = {"{port}": str(canary.port), "{tls}": str(canary.tls), "{public}": PUBLIC}
     urls = []
     for number, entry in enumerate(entries):
@@ -157,7 +157,7 @@ def is_as_expected(entry: Entry, verdict: Verdict) -> bool:
             return verdict.error == ErrorType.HTTP_ERROR and "redirects are not followed" in verdict.message
 
 
-def test_nothing_of_the_corpus_reaches_the_canary(start: Callable[[str], Server], canary: Canary):
+def test_no_url_of_the_corpus_reaches_the_canary(start: Callable[[str], Server], canary: Canary):
     entries = corpus()
     server = start("false" if OWN_MACHINE else f"{PUBLIC}/32")
     verdicts = run(server, canary, entries)
@@ -173,7 +173,7 @@ def test_nothing_of_the_corpus_reaches_the_canary(start: Callable[[str], Server]
 
 
 def test_the_canary_sees_the_same_entries_when_everything_is_allowed(start: Callable[[str], Server], canary: Canary):
-    """Only those that arrive at the canary: nobody else's addresses are called."""
+    """Uses only the entries that lead to the canary, so that no other address is called."""
     entries = [entry for entry in corpus() if entry.reach and canary.listens_on(entry.reach)]
     verdicts = run(start("true"), canary, entries)
     arrived = {visit.line.split(" ")[1]: visit.address for visit in canary.hits if visit.line}
@@ -227,10 +227,8 @@ def _own_machine(folder: Path) -> list[str]:
 
 
 @pytest.mark.skipif(OWN_MACHINE, reason="needs an address that is allowed beside loopback")
-async def test_a_name_that_turns_to_and_fro_under_many_attempts_never_reaches_the_canary(
-    canary: Canary, attempt: Callable[..., Attempt]
-):
-    """Nothing is kept here but connections: each attempt asks anew, and connects to what it was told and checked."""
+async def test_a_name_that_keeps_changing_never_reaches_the_canary(canary: Canary, attempt: Callable[..., Attempt]):
+    """Without a cache, each attempt resolves the name again, and connects to the checked addresses."""
     answers = cycle([[PUBLIC], ["127.0.0.1"], [PUBLIC, "127.0.0.1"], ["::1"], [PUBLIC], ["127.0.0.1", PUBLIC]])
 
     async def lookup(host: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""The loop that production runs on closes and fails in its own ways: the cases where that shows."""
+"""uvloop, which production uses, closes and fails differently from asyncio: tests of these cases."""
 
 from __future__ import annotations
 

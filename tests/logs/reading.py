@@ -1,4 +1,4 @@
-"""Reading logs the ways that an API does: page by page, or following."""
+"""Reads logs as the API does: page by page, or following."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def follow(logs: LogStore, execution_id: str, count: int, after: int = 0) 
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """For what another thread or server does, and nobody is told of."""
+    """Waits for a condition that another thread or server fulfils without a signal."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 (there is no event)
             await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""An S3 server of the tests' own, on loopback. Its buckets outlive a stop, as those of a real one do."""
+"""An S3 server for tests, on loopback. Its buckets outlive a stop, like those of a real one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class S3Server:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What obstore needs to get there. Nothing of it is the machine's."""
+        """Returns the options for obstore to reach this server, independent of the machine's settings."""
         return {
             "endpoint": f"http://{self._host}:{self._port}",
             "access_key_id": "tests",

@@ -1,4 +1,4 @@
-"""What a line costs, and that whoever waits for it is woken by it: counted, and compared within one run."""
+"""The cost of a line, and of waking its followers: counted, and compared within one run."""
 
 from __future__ import annotations
 

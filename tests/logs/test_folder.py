@@ -1,4 +1,4 @@
-"""A folder of logs: files that anybody can read, disks that fail and come back, lines that were torn."""
+"""A folder of logs: readable files, disks that fail and recover, torn lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Text cut into lines: whole, clean and no more than there is room for."""
+"""Text is cut into whole, clean lines within the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One tenant that prints without end: it costs the others no line, no place in a flush, and no call to the store."""
+"""One tenant prints without end: others lose no line, no place in a flush, and no call to the store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from duetime.logs import file, folder, memory, objects
+from duetime.logs import bucket, file, folder, memory, objects
 from duetime.logs.folder import FolderLogs
 from duetime.logs.objects import ObjectLogs
 from duetime.ports.logs import Line
@@ -95,7 +95,7 @@ class Store:
             await self.go.wait()
         return await self._real(store, path, *arguments, **options)
 
-    _real = staticmethod(objects.obstore.put_async)
+    _real = staticmethod(bucket.obstore.put_async)
 
 
 async def test_slow_puts_of_one_tenant_do_not_keep_another_from_the_store(
@@ -103,14 +103,14 @@ async def test_slow_puts_of_one_tenant_do_not_keep_another_from_the_store(
 ):
     monkeypatch.setattr(objects, "LET_GO_SECONDS", 0)
     store = Store()
-    monkeypatch.setattr(objects.obstore, "put_async", store.put_async)
+    monkeypatch.setattr(bucket.obstore, "put_async", store.put_async)
     logs = ObjectLogs(f"file://{tmp_path}", LIMIT, HandClock(NOW))
     await logs.start()
-    hostile = [logs.open(new_id(), 1, "hostile") for _ in range(objects.CALLS_AT_ONCE * 3)]
+    hostile = [logs.open(new_id(), 1, "hostile") for _ in range(bucket.CALLS_AT_ONCE * 3)]
     for writer in hostile:
         writer.write("stdout", "x\n")
     closing = [asyncio.create_task(writer.close()) for writer in hostile]
-    await until(lambda: len(store.puts) > objects.CALLS_AT_ONCE)
+    await until(lambda: len(store.puts) > bucket.CALLS_AT_ONCE)
     execution = new_id()
     mine = logs.open(execution, 1, "other")
     mine.write("stdout", "mine\n")

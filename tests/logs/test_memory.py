@@ -1,4 +1,4 @@
-"""Pages out of memory: only when no line can be missing, and no line twice."""
+"""Pages from memory: only if no line can be missing, and without duplicates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_memory_alone_answers_only_if_no_line_can_be_between():
     assert not follows_on(line(2 * FIRST + 1), 0)
 
 
-def test_a_line_that_is_kept_and_still_held_is_in_a_page_once():
+def test_a_line_that_is_stored_and_in_memory_is_in_a_page_once():
     kept, held = [line(FIRST + 1), line(FIRST + 2)], [line(FIRST + 2), line(FIRST + 3)]
     assert joined(kept, held, 10) == [line(FIRST + 1), line(FIRST + 2), line(FIRST + 3)]
     assert joined(kept, held, 2) == kept

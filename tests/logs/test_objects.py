@@ -1,4 +1,4 @@
-"""Logs in an object store: as few objects as will do, and nothing lost that could be kept when it goes away."""
+"""Logs in an object store: few objects, and no lost lines after an outage of the store."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ async def test_a_burst_is_put_in_pieces_before_the_close(tmp_path: Path, monkeyp
     await other.stop()
 
 
-async def test_names_say_what_is_in_a_chunk_and_sort_as_its_lines_do():
+async def test_names_of_chunks_hold_their_lines_and_sort_like_them():
     execution = new_id()
     numbers = [FIRST + 1, FIRST + 2, FIRST + 99, FIRST + 100, 10 * FIRST + 5, 100 * FIRST + 1]
     chunks = [chunk_of(execution, [Line(number, NOW, "stdout", "üx")]) for number in numbers]
@@ -107,7 +107,7 @@ async def test_names_say_what_is_in_a_chunk_and_sort_as_its_lines_do():
         assert parse_chunk(foreign) is None
 
 
-async def test_what_is_not_ours_is_passed_over_and_stays(tmp_path: Path):
+async def test_other_objects_are_ignored_and_kept(tmp_path: Path):
     logs = in_folder(tmp_path)
     await logs.start()
     execution = new_id()
@@ -125,9 +125,7 @@ async def test_what_is_not_ours_is_passed_over_and_stays(tmp_path: Path):
     await logs.stop()
 
 
-async def test_lines_written_while_the_store_is_away_are_kept_when_it_is_back(
-    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
-):
+async def test_lines_written_during_an_outage_are_stored_after_it(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(upload, "CHUNK_SECONDS", 0.01)
     bucket = await asyncio.to_thread(s3_server.make_bucket)
     logs, other = in_s3(s3_server, bucket), in_s3(s3_server, bucket)
@@ -142,7 +140,7 @@ async def test_lines_written_while_the_store_is_away_are_kept_when_it_is_back(
             writer.write("stdout", "meanwhile\n")
             await until_said(entries, AWAY)
             assert texts(await follow(logs, execution, 1, after=FIRST + 1)) == ["meanwhile"]  # out of memory
-            with pytest.raises(Overloaded, match=f"the store of the logs, s3://{bucket}/logs, does not answer"):
+            with pytest.raises(Overloaded, match=f"the store of the logs, s3://{bucket}/logs, does not respond"):
                 await other.read(execution, FIRST + 1, 10)
             assert not await other.wait(execution, FIRST + 1, 0.05)
         await until_said(entries, BACK)
@@ -154,7 +152,7 @@ async def test_lines_written_while_the_store_is_away_are_kept_when_it_is_back(
     await other.stop()
 
 
-async def test_a_close_does_not_wait_for_a_store_that_is_away_and_the_log_comes_later(
+async def test_a_close_does_not_wait_for_an_outage_and_the_log_is_stored_later(
     s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(objects, "CLOSE_SECONDS", 0.3)
@@ -173,7 +171,7 @@ async def test_a_close_does_not_wait_for_a_store_that_is_away_and_the_log_comes_
     await logs.stop()
 
 
-async def test_what_a_stop_could_not_keep_is_counted(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch):
+async def test_lines_that_a_stop_could_not_store_are_counted(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(objects, "CLOSE_SECONDS", 0.1)
     bucket = await asyncio.to_thread(s3_server.make_bucket)
     logs = in_s3(s3_server, bucket)
@@ -184,14 +182,16 @@ async def test_what_a_stop_could_not_keep_is_counted(s3_server: S3Server, monkey
             await logs.stop()
     assert {entry["event"] for entry in entries[:-1]} <= {AWAY}  # none if there was no time for a try
     assert entries[-1] == {
-        "event": "logs of executions were lost with the stop",
+        "event": "logs of executions were lost at the stop",
         "log_level": "warning",
         "place": f"s3://{bucket}/logs",
         "lost_lines": 2,
     }
 
 
-async def test_what_did_not_fit_into_memory_is_said_at_the_end(s3_server: S3Server, monkeypatch: pytest.MonkeyPatch):
+async def test_the_log_ends_with_a_line_about_lines_that_did_not_fit_into_memory(
+    s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(memory, "SHARED_BYTES", 0)
     bucket = await asyncio.to_thread(s3_server.make_bucket)
     logs = in_s3(s3_server, bucket)
@@ -210,7 +210,7 @@ async def test_what_did_not_fit_into_memory_is_said_at_the_end(s3_server: S3Serv
     await logs.stop()
 
 
-async def test_a_store_that_is_away_at_the_start_is_no_reason_not_to_start(s3_server: S3Server):
+async def test_logs_start_during_an_outage_of_the_store(s3_server: S3Server):
     bucket = await asyncio.to_thread(s3_server.make_bucket)
     logs = in_s3(s3_server, bucket)
     with capture_logs() as entries, s3_server.away():
@@ -224,18 +224,18 @@ async def test_a_store_that_is_away_at_the_start_is_no_reason_not_to_start(s3_se
     await logs.stop()
 
 
-async def test_a_bucket_that_is_not_there_is_refused_at_the_start(s3_server: S3Server):
+async def test_a_missing_bucket_is_refused_at_the_start(s3_server: S3Server):
     with pytest.raises(LogsUnusable, match=r"s3://no-such-bucket/logs: .*; see that the bucket is there"):
         await in_s3(s3_server, "no-such-bucket").start()
 
 
 @pytest.mark.parametrize("url", ["ftp://host/logs", "https://host/logs", "logs", "s3:"])
-async def test_an_address_that_is_none_is_refused_at_the_start(url: str):
+async def test_an_invalid_address_is_refused_at_the_start(url: str):
     with pytest.raises(LogsUnusable, match=r"write s3://bucket/prefix|correct the address"):
         await ObjectLogs(url, 1, HandClock(NOW)).start()
 
 
-def test_a_process_that_stops_its_logs_ends_well(tmp_path: Path):
+def test_a_process_that_stops_its_logs_exits_with_0(tmp_path: Path):
     """obstore aborts a process that ends the moment after a call: three times, as it is a race."""
     for _ in range(3):
         execution = new_id()

@@ -1,4 +1,4 @@
-"""A PostgreSQL server that a tenant has written: it keeps to the protocol as far as it likes."""
+"""A PostgreSQL server of a hostile tenant: it follows the protocol only in part."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class HostileServer:
 
 
 def _own(query: str) -> tuple[tuple[int, ...] | None, bytes | None]:
-    """Types and rows of what the node itself asks."""
+    """Returns the types and rows for the node's own queries."""
     if "shard_epochs" in query:
         return (BOOL,), row(b"\0")
     if "min(rolname" in query:

@@ -1,4 +1,4 @@
-"""A node that lets tenants run SQL, and a tenant's admin who uses it for more than that."""
+"""A node that lets tenants run SQL, and a tenant's admin who attacks with it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ OPEN = ("QUEUED", "RUNNING", "RETRYING")
 
 
 def node(folder: Path, **settings: str) -> Server:
-    """Not started yet. It may call what webhooks may call anywhere, which is no reason for SQL to."""
+    """A node that is not started yet. Its webhooks may call any address; that must not apply to SQL."""
     return Server(folder, JWT_SECRET=_JWT_SECRET, **{"ALLOW_SQL": "true", **settings})
 
 
 class Admin(Client):
-    """Of a tenant."""
+    """An admin of a tenant."""
 
     def __init__(self, server: Server, tenant: str) -> None:
         super().__init__(server.client.port)
@@ -64,7 +64,7 @@ class Admin(Client):
 
 
 class Canary:
-    """A port on loopback that counts who connects, and tells nobody anything."""
+    """A port on loopback that counts connections, and sends nothing."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Nodes that ask who one is, on either store, with settings of a test's own."""
+"""Nodes with authentication, on either store, with settings of the test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that write bytes to a node, whole requests or not, and see what comes back."""
+"""Clients that write bytes to a node, complete requests or not, and read the responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MEGABYTE = 1024 * 1024
 
 
 class Ending(NamedTuple):
-    """What became of a connection: bytes that the system took from us, and all that the server said."""
+    """The end of a connection: how many bytes were sent, and all bytes of the server."""
 
     sent: int
     said: bytes
@@ -31,12 +31,12 @@ class Ending(NamedTuple):
 
 
 def connect(port: int, address: str = "127.0.0.1") -> socket.socket:
-    """A connection to a node on this machine, from any address of loopback."""
+    """Opens a connection to a node on this machine, from any loopback address."""
     return socket.create_connection(("127.0.0.1", port), PATIENCE_SECONDS, (address, 0))
 
 
 def send_until_closed(line: socket.socket, pieces: Iterable[bytes]) -> Ending:
-    """Send as long as the server takes it, then read what it said until it closes the connection."""
+    """Sends until the server stops reading, then reads until it closes the connection."""
     sent = 0
     with suppress(BrokenPipeError, ConnectionResetError):  # closed: no more is taken
         for piece in pieces:
@@ -54,7 +54,7 @@ def read_to_the_end(line: socket.socket) -> bytes:
 
 
 def is_closed(line: socket.socket) -> bool:
-    """Whether the server has closed this connection by now. Nothing is waited for."""
+    """Returns whether the server has closed this connection, without waiting."""
     line.setblocking(False)
     try:
         return line.recv(1) == b""
@@ -67,12 +67,12 @@ def is_closed(line: socket.socket) -> bool:
 
 
 def forget_peak_memory(process_id: int) -> int:
-    """What it has now counts as the most memory that a process has had. Returns that, in bytes."""
+    """Resets the peak memory of a process to its current memory. Returns that, in bytes."""
     Path(f"/proc/{process_id}/clear_refs").write_text("5")
     return peak_memory(process_id)
 
 
 def peak_memory(process_id: int) -> int:
-    """The most memory that a process has had, in bytes."""
+    """Returns the peak memory of a process, in bytes."""
     lines = Path(f"/proc/{process_id}/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

@@ -1,4 +1,4 @@
-"""Two hostile tenants do all they can at once, and a third one's jobs run as ever: none is missing, none runs twice."""
+"""Two hostile tenants run all attacks at once, and a third one's jobs run on time: none is missing or doubled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An admin of a tenant can't give themselves more by an API key than they have, nor make keys and users without end."""
+"""An admin of a tenant can't gain rights through an API key, or create keys and users without limit."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_an_admin_gets_no_higher_tier_by_a_key(people: People, own: str, wanted:
     assert count(admin) == 0
 
 
-def test_a_key_of_an_admin_gives_no_more_than_it_has_either(people: People) -> None:
+def test_a_key_of_an_admin_can_not_create_one_with_more_rights(people: People) -> None:
     admin = people.as_user(people.acme, "ada", "admin", "pro")
     key = admin.post("/api-keys", {"name": "mine", "role": "admin"}).json()
     assert (key["role"], key["tier"]) == ("admin", "pro")
@@ -61,7 +61,7 @@ def test_a_key_of_an_admin_gives_no_more_than_it_has_either(people: People) -> N
     assert count(admin) == 2
 
 
-def test_a_key_that_ends_makes_none_that_outlives_it(people: People) -> None:
+def test_a_key_can_not_create_one_that_expires_later(people: People) -> None:
     key = people.make_key(people.ada, role="admin", expires_in_days=2)
     short = people.with_key(key["key"])
     for days in (2.5, 3650):
@@ -109,8 +109,8 @@ def test_many_requests_at_once_make_keys_for_no_more_users_than_a_tenant_may_hav
 
 
 @pytest.mark.parametrize("user", [None, "somebody"])
-def test_a_key_that_names_no_tier_has_that_of_who_makes_it(people: People, user: str | None) -> None:
-    """And not `free`, with a hundred new jobs a day, which nobody would expect of a key for a machine."""
+def test_a_key_without_a_tier_gets_the_tier_of_its_creator(people: People, user: str | None) -> None:
+    """Not the tier `free`: a hundred new jobs a day are too few for a key of a machine."""
     admin = people.as_user(people.acme, "pat", "admin", "pro")
     asked = {"name": "ci"} if user is None else {"name": "ci", "user_id": user}
     made = admin.post("/api-keys", asked)

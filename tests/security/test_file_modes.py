@@ -1,4 +1,4 @@
-"""What a node keeps on its disk is for its owner only; and what it was told on the command line is not for scripts."""
+"""The files of a node are for its owner only, and scripts can't read the node's arguments."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from patience import PATIENCE_SECONDS
 
 @contextmanager
 def open_umask() -> Iterator[None]:
-    """Whatever is made without a thought is open to everybody."""
+    """Sets a umask with which new files are open to everyone."""
     before = os.umask(0)
     try:
         yield
@@ -56,7 +56,7 @@ def run_all(client: Client) -> None:
     wait_until(ended, 30, "the script has run")
 
 
-def test_whatever_a_node_makes_only_its_owner_may_read(tmp_path: Path) -> None:
+def test_files_of_a_node_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     server = Server(tmp_path, ALLOW_SCRIPTS="true")
     server.data = tmp_path / "not" / "there" / "yet"
     with open_umask():
@@ -70,7 +70,7 @@ def test_whatever_a_node_makes_only_its_owner_may_read(tmp_path: Path) -> None:
     server.close()
 
 
-def test_a_rotation_and_a_migration_leave_nothing_open_either(tmp_path: Path) -> None:
+def test_files_of_a_rotation_and_a_migration_are_readable_by_their_owner_only(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with open_umask():
         for command in ("migrate", "keys rotate"):
@@ -80,7 +80,7 @@ def test_a_rotation_and_a_migration_leave_nothing_open_either(tmp_path: Path) ->
     assert open_to_others(data) == {}
 
 
-def test_a_folder_that_is_open_to_others_is_told_and_left_alone(tmp_path: Path) -> None:
+def test_a_folder_that_is_open_to_others_is_logged_and_not_changed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     data.chmod(0o755)
@@ -106,7 +106,7 @@ def test_a_folder_that_is_open_to_others_is_told_and_left_alone(tmp_path: Path) 
 READS_ALL = "tail -v -n +1 /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; echo done"
 
 
-def test_which_arguments_are_secret() -> None:
+def test_arguments_with_passwords_are_found() -> None:
     typed = "duetime --token=dt_1_2 serve --database-url postgresql://u:p@h/d promote postgres://a --url http://x"
     assert list(typed_secrets(typed.split())) == ["dt_1_2", "u:p@h/d", "a"]
     assert list(typed_secrets(["duetime", "serve", "--port", "0", "--token"])) == []

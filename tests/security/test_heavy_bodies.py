@@ -1,4 +1,4 @@
-"""Bodies that are small on the wire and large in memory: many tiny values, lines without end, pages of large lines."""
+"""Bodies that are small on the wire and large in memory: many tiny values, endless lines, pages of large lines."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ def test_a_body_of_too_many_values_is_refused_on_every_route_before_it_is_decode
     [array_of(b"[]", 19_000), array_of(b"1", 90_000), json.dumps("a,b,[],{}\n" * 90_000).encode()],
     ids=["lists", "numbers", "text"],
 )
-def test_as_many_as_there_may_be_are_taken(node: Server, body: bytes) -> None:
+def test_a_body_with_the_most_allowed_values_is_accepted(node: Server, body: bytes) -> None:
     assert send(node, job(body)).status == 201
     assert send(node, job(body) + b"\n", "/jobs:batch", **NDJSON).json()["created_count"] == 1
 
 
-def test_lines_that_do_not_end_are_counted_and_leave_others_their_share(node: Server) -> None:
+def test_endless_lines_are_counted_and_leave_other_tenants_their_share(node: Server) -> None:
     assert node.process is not None
     before = forget_peak_memory(node.process.pid)
     with ExitStack() as held:

@@ -1,4 +1,4 @@
-"""Bodies that a node holds while they come: arrays have a bound, and tenants share the memory for them."""
+"""Bodies that a node holds while they arrive: arrays are limited, and tenants share the memory."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def send(node: Server, body: bytes, tenant: str = "acme", kind: str = "applicati
 
 
 def array(size: int) -> bytes:
-    """Of one job, with so many bytes in all."""
+    """Returns an array with one job, of this total size."""
     job = b"[%b" % json.dumps(JOB).encode()
     return job + b" " * (size - len(job) - 1) + b"]"
 
@@ -68,7 +68,7 @@ def test_a_larger_array_without_a_length_is_refused_too(node: Server) -> None:
         assert read_to_the_end(line).startswith(b"HTTP/1.1 413 ")
 
 
-def test_as_much_in_lines_is_taken(node: Server) -> None:
+def test_a_larger_batch_of_lines_is_accepted(node: Server) -> None:
     line = json.dumps(JOB).encode()
     lines = line + b" " * (MEGABYTE // 2 - len(line)) + b"\n"
     assert send(node, lines * 24, kind="application/x-ndjson").json()["created_count"] == 24
@@ -81,7 +81,7 @@ def begin(lines: ExitStack, node: Server, tenant: str) -> socket.socket:
     return line
 
 
-def test_arrays_that_never_end_take_bounded_memory_and_leave_others_their_share(node: Server) -> None:
+def test_endless_arrays_take_limited_memory_and_leave_other_tenants_their_share(node: Server) -> None:
     assert node.process is not None
     before = peak_memory(node.process.pid)
     with ExitStack() as lines:

@@ -1,4 +1,4 @@
-"""Whether another user has a job with some key is not told to who may not see that job."""
+"""A user can't find out whether another user has a job with some key."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def new_key() -> str:
 
 
 def holds(client: Known, keys: list[str]) -> list[str]:
-    """What a job of theirs that waits for these is held by, with the keys taken out."""
+    """Returns what holds a job that waits for these keys, without the keys."""
     job_id = client.create("on_demand", after=keys)
     return _holds(client, job_id, keys)
 
@@ -43,13 +43,13 @@ def _holds(client: Known, job_id: str, keys: list[str]) -> list[str]:
     return told
 
 
-def test_why_tells_of_another_users_key_what_it_tells_of_none(people: People) -> None:
+def test_why_describes_another_users_key_like_an_unknown_key(people: People) -> None:
     theirs = new_key()
     people.ann.create(key=theirs)
     assert holds(people.bob, [theirs]) == holds(people.bob, [new_key()])
 
 
-def test_why_does_not_tell_that_another_users_job_has_ended(people: People, box: Inbox) -> None:
+def test_why_does_not_show_that_another_users_job_has_ended(people: People, box: Inbox) -> None:
     theirs, nobodys = new_key(), new_key()
     ended = people.ann.create("on_demand", key=theirs, url=box.url())
     waiting = people.bob.create("on_demand", after=[theirs, nobodys], url=box.url())
@@ -60,7 +60,7 @@ def test_why_does_not_tell_that_another_users_job_has_ended(people: People, box:
     assert len(_holds(people.ada, waiting, [theirs, nobodys])) == 1, "an admin sees that one of them has ended"
 
 
-def test_ones_own_and_an_admins_view_say_what_is_there(people: People) -> None:
+def test_the_owner_and_an_admin_see_the_state_of_the_job(people: People) -> None:
     own, theirs = new_key(), new_key()
     people.bob.create(key=own)
     people.ann.create(key=theirs)
@@ -80,7 +80,7 @@ def test_a_loop_names_no_key_of_another_user(people: People) -> None:
     assert first in answer.json()["message"]
 
 
-def test_a_key_that_is_taken_says_nothing_more_of_the_job_that_has_it(people: People) -> None:
+def test_the_refusal_of_a_used_key_shows_nothing_of_its_job(people: People) -> None:
     theirs = new_key()
     job_id = people.ann.create(key=theirs, name="ann's own", tags={"team": "ann"})
     body = {"name": "bob's", "schedule": "2099-01-01T00:00:00Z", "payload": {"url": "http://127.0.0.1:9/"}}

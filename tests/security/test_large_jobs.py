@@ -1,4 +1,4 @@
-"""Small requests about a large job: what each holds in memory and leaves on the disk does not have the job's size."""
+"""Small requests about a large job: they need neither memory nor disk in proportion to the job's size."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ on_both_stores = pytest.mark.parametrize("store", [STORES[0], pytest.param(STORE
 
 @pytest.fixture(scope="module", params=[STORES[0], pytest.param(STORES[1], marks=pytest.mark.slow)])
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """Shared: each test has a tenant of its own."""
+    """A shared node. Each test uses its own tenant."""
     with nodes(request.param, tmp_path_factory.mktemp("large")) as started:
         yield started[0]
 
 
 @pytest.fixture
 def silent_target() -> Iterator[str]:
-    """Connections are made, and nobody ever reads from them."""
+    """A target that accepts connections and never reads."""
     with socket.create_server(("127.0.0.1", 0), backlog=512) as listener:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/"
 
@@ -48,7 +48,7 @@ def member(server: Server, tenant: str) -> Known:
 def test_runs_of_a_large_job_at_a_target_that_hangs_take_bounded_memory(
     store: str, silent_target: str, tmp_path: Path
 ) -> None:
-    """On a node of its own, whose peak of memory is from nothing else."""
+    """Uses its own node, so that nothing else affects its peak memory."""
     with nodes(store, tmp_path, DISPATCHER_WORKERS="64") as started:
         check_memory_of_executions(started[0], silent_target)
 

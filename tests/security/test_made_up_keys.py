@@ -1,4 +1,4 @@
-"""Made-up API keys: each costs a read, and many of them delay neither known keys nor the first use of another one."""
+"""Made-up API keys: each costs a read, and many of them delay neither cached keys nor the first use of another."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def guess(keyring: Keyring, numbers: range) -> list[asyncio.Task[Caller]]:
     return [asyncio.create_task(keyring.find(key(number)[2], HOSTILE)) for number in numbers]
 
 
-async def test_made_up_keys_delay_neither_known_keys_nor_new_ones_from_elsewhere() -> None:
+async def test_made_up_keys_delay_neither_cached_keys_nor_new_ones_of_other_addresses() -> None:
     store, clock = SlowStore(record(1), record(2)), HandClock()
     keyring = Keyring(store, clock)
     known = await keyring.find(key(1)[2], HOSTILE)
@@ -82,5 +82,5 @@ async def test_a_made_up_key_is_still_refused_like_any_other() -> None:
         async def get_key(self, key_id: str) -> KeyRecord | None:
             return None
 
-    with pytest.raises(Unauthorized, match="not taken"):
+    with pytest.raises(Unauthorized, match="unknown, revoked or expired"):
         await Keyring(Empty(), HandClock()).find(key(1)[2], HOSTILE)

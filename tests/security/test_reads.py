@@ -1,4 +1,4 @@
-"""Reads of one tenant that take long: others are read meanwhile, the node says how it is, and API keys are found.
+"""Slow reads of one tenant: meanwhile other tenants' reads, /health and API keys work.
 
 A hostile tenant reads without an end. How long anything takes is not asserted: all of its reads are still under way
 when the others have been answered.
@@ -68,7 +68,7 @@ async def until_begun(store: AnyStore, *tenants: str) -> None:
     await until(lambda: all(store._people_reads.places.begun_of(tenant) for tenant in tenants))
 
 
-async def test_reads_of_two_tenants_hold_up_no_read_of_a_third(store: AnyStore):
+async def test_reads_of_two_tenants_do_not_delay_a_third(store: AnyStore):
     job_id = await add_job(store, spec(), tenant=VICTIM)
     with crowd(store, HOSTILE, ALSO_HOSTILE) as hostile:
         await until_begun(store, HOSTILE, ALSO_HOSTILE)
@@ -79,7 +79,7 @@ async def test_reads_of_two_tenants_hold_up_no_read_of_a_third(store: AnyStore):
         assert not any(task.done() for task in hostile), "the others were read beside them, and not after them"
 
 
-async def test_reads_of_tenants_hold_up_neither_the_health_nor_api_keys(store: AnyStore):
+async def test_reads_of_tenants_delay_neither_health_nor_api_keys(store: AnyStore):
     tenants = [f"hostile-{number}" for number in range(40)]  # more than may read at once
     with crowd(store, *tenants, reads=2) as hostile:
         await until_begun(store, tenants[0])
@@ -105,7 +105,7 @@ async def test_a_tenant_may_have_a_bounded_number_of_reads_waiting(store: AnySto
         assert await store.list_jobs(JobQuery(VICTIM)) == []
 
 
-async def test_whoever_waits_for_a_place_is_counted_by_tenant():
+async def test_waiting_reads_are_counted_by_tenant():
     places = Places(1, most=1, most_waiting=2)
     await places.enter("a")
     waiting = [asyncio.create_task(places.enter("a")) for _ in range(3)]

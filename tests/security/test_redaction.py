@@ -1,4 +1,4 @@
-"""A tenant marks far too much as secret: the node refuses it, and one stored before the limit delays nobody else.
+"""A tenant marks far too much as secret: the node refuses it, and an older such job delays no other job.
 
 Redaction is work that the attacker chooses: his secrets, and the text in which they are looked for.
 """
@@ -86,7 +86,7 @@ def test_too_long_a_secret_is_refused(server: Server) -> None:
     assert f"{MOST_MARKED_CHARACTERS:,}" in said
 
 
-def test_as_many_as_allowed_are_taken_and_a_change_can_not_add_to_them(server: Server) -> None:
+def test_the_most_allowed_secrets_are_accepted_and_a_change_can_not_add_one(server: Server) -> None:
     made = server.client.post("/jobs", call(MANY[:MOST_LEAVES]))
     assert made.status == 201, made
     path = f"/jobs/{made.json()['job_id']}"
@@ -163,7 +163,7 @@ def watched_health(client: Client) -> Iterator[list[int]]:
 
 
 @pytest.mark.slow
-def test_health_is_answered_while_a_worker_reports_on_an_old_job_with_too_many_secrets(
+def test_health_responds_while_a_worker_reports_on_an_old_job_with_too_many_secrets(
     old: tuple[Server, str, str],
 ) -> None:
     server, job_id, _ = old
@@ -197,7 +197,7 @@ def test_health_is_answered_while_a_worker_reports_on_an_old_job_with_too_many_s
 
 
 @pytest.mark.slow
-def test_health_is_answered_while_a_script_floods_its_log_with_what_looks_like_its_secrets(server: Server) -> None:
+def test_health_responds_while_a_script_floods_its_log_with_text_like_its_secrets(server: Server) -> None:
     nested = {f"S{length}": "a" * length for length in range(4, 100)}  # each is the beginning of the next
     script = "head -c 1000000 /dev/zero | tr '\\0' a; echo; echo the end"
     body = {

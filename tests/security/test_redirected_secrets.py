@@ -1,4 +1,4 @@
-"""Secrets that a job keeps are not sent elsewhere by a change: who changes where they go must send them anew."""
+"""A change of a job's target does not send its stored secrets there: they must be sent again."""
 
 from __future__ import annotations
 
@@ -60,9 +60,7 @@ def ran(client: Known, job_id: str, box: Inbox, path: str) -> Any:
 
 
 @pytest.mark.parametrize("method", ["PATCH", "PUT"])
-def test_a_change_of_the_origin_takes_no_secret_along(
-    people: People, own: Inbox, attackers: Inbox, method: str
-) -> None:
+def test_a_change_of_the_origin_keeps_no_secret(people: People, own: Inbox, attackers: Inbox, method: str) -> None:
     job_id = people.ann.create(payload=kept(own))
     thief = people.with_key(people.make_key(people.ada, user_id="ann", scopes=["read", "write", "run"])["key"])
     answer = thief.request(method, f"/jobs/{job_id}", {"payload": {"url": attackers.url("/own")}})
@@ -81,7 +79,7 @@ def test_a_change_of_the_origin_takes_no_secret_along(
     assert not attackers.received
 
 
-def test_by_its_key_a_job_keeps_no_secret_that_is_not_sent(people: People, own: Inbox, attackers: Inbox) -> None:
+def test_a_put_by_key_keeps_no_secret_that_is_not_sent(people: People, own: Inbox, attackers: Inbox) -> None:
     key = f"job-{uuid.uuid4()}"
     job_id = people.ann.create(payload=kept(own), key=key)
     spec = {"name": "a job", "schedule": "2099-01-01T00:00:00Z", "payload": {"url": attackers.url("/own")}}
@@ -92,7 +90,9 @@ def test_by_its_key_a_job_keeps_no_secret_that_is_not_sent(people: People, own: 
     assert hidden == {}
 
 
-def test_secrets_that_are_sent_anew_or_taken_out_let_the_job_move(people: People, own: Inbox, attackers: Inbox) -> None:
+def test_the_origin_can_change_if_secrets_are_sent_again_or_removed(
+    people: People, own: Inbox, attackers: Inbox
+) -> None:
     job_id = people.ann.create(payload=kept(own))
     payload = {
         "url": attackers.url("/moved"),
@@ -160,7 +160,7 @@ def test_another_port_host_or_scheme_is_another_origin(people: People, own: Inbo
         ),
     ],
 )
-def test_another_program_statement_or_function_gets_no_secret_of_before(
+def test_another_program_statement_or_function_gets_no_earlier_secret(
     people: People, kind: str, payload: dict[str, Any], change: dict[str, Any], pointer: str
 ) -> None:
     register(people, ours="127.0.0.1:1/app", theirs="127.0.0.1:1/app")
@@ -177,9 +177,7 @@ ELSEWHERE = ["localhost:1/app", "127.0.0.1:2/app", "127.0.0.1:1/other"]
 
 @pytest.mark.parametrize("elsewhere", ELSEWHERE)
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_a_connection_that_is_led_elsewhere_takes_no_secret_along(
-    people: People, elsewhere: str, is_removed: bool
-) -> None:
+def test_a_connection_with_another_target_keeps_no_secret(people: People, elsewhere: str, is_removed: bool) -> None:
     """By its name alone, it would be the same."""
     register(people, own="127.0.0.1:1/app")
     job_id = people.ada.create(type="sql_query", payload=PARAMETER, retry_policy={"max_retries": 0})
@@ -196,7 +194,7 @@ def test_a_connection_that_is_led_elsewhere_takes_no_secret_along(
     assert "Send them anew" not in finished(people, job_id)["error_message"]
 
 
-def test_another_password_user_or_sslmode_leaves_the_secrets_where_they_were(people: People) -> None:
+def test_another_password_user_or_sslmode_keeps_the_secrets(people: People) -> None:
     register(people, own="127.0.0.1:1/app")
     job_id = people.ada.create(type="sql_query", payload=PARAMETER, retry_policy={"max_retries": 0})
     for url in ("postgresql://other:changed@127.0.0.1:1/app", "postgresql://me@127.0.0.1:1/app?sslmode=disable"):

@@ -1,4 +1,4 @@
-"""A script puts a link in the place of its private folder, or of one in it: nothing outside is changed or removed."""
+"""A script replaces its private folder, or one inside it, with a link: nothing outside is changed or removed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def place() -> Iterator[Path]:
 
 @pytest.fixture
 def victim(place: Path) -> Path:
-    """A folder that no script may write to, if it has a user of its own."""
+    """A folder that scripts can't write to if they run as another user."""
     folder = place / "victim"
     (folder / "inner").mkdir(parents=True)
     (folder / "file").write_text("of somebody else")
@@ -62,7 +62,7 @@ ATTACKS = {
 
 
 @on_linux
-def test_what_scripts_leave_in_place_of_their_folders_is_not_followed(
+def test_links_that_scripts_put_in_place_of_their_folders_are_not_followed(
     temporary: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
@@ -89,7 +89,7 @@ def test_what_scripts_leave_in_place_of_their_folders_is_not_followed(
 def test_a_folder_that_becomes_a_link_while_it_is_removed_is_not_followed(
     place: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At every moment after a folder was seen, somebody may have put a link in its place."""
+    """The script may replace a folder with a link at any moment after it was listed."""
     remove_files = folders._remove_files
     swapped: list[str] = []
 
@@ -111,7 +111,7 @@ def test_a_folder_that_becomes_a_link_while_it_is_removed_is_not_followed(
     check_untouched(victim)
 
 
-def test_the_folder_is_removed_also_where_it_is_deep_and_closed(place: Path) -> None:
+def test_a_deep_folder_without_permissions_is_removed(place: Path) -> None:
     private = PrivateFolder(str(place))
     here = os.open(private.path, os.O_RDONLY)
     for _ in range(1200):  # deeper than a path can be long

@@ -63,7 +63,7 @@ def executions_of(person: Known, job_ids: list[str]) -> list[dict[str, Any]]:
 
 
 def unsent(person: Known, job_ids: list[str]) -> int:
-    """How many executions say that a notification of their end could not be stored."""
+    """Returns how many executions report that their notification could not be stored."""
     return sum(row["reason"] == "notification_refused" for row in executions_of(person, job_ids))
 
 
@@ -104,7 +104,7 @@ def test_a_tenant_has_a_bounded_number_of_notifications(server: Server) -> None:
     assert (victim.get("/jobs").json()["total"], unsent(victim, others)) == (10, 0)
 
 
-def test_two_tenants_that_create_all_they_can_leave_room_for_a_third(server: Server) -> None:
+def test_two_tenants_that_create_as_much_as_they_can_leave_room_for_a_third(server: Server) -> None:
     server.start(QUEUE_JOB_LIMIT="100")
     victim = member(server, VICTIM)
     for tenant, most in ((HOSTILE, 75), (ALSO_HOSTILE, 12)):
@@ -118,7 +118,7 @@ def test_two_tenants_that_create_all_they_can_leave_room_for_a_third(server: Ser
     assert server.client.get("/health?verbose=true").json()["components"]["capacity"].startswith("degraded")
 
 
-def test_executions_of_one_tenant_do_not_push_out_the_dead_letters_of_another(server: Server) -> None:
+def test_executions_of_one_tenant_do_not_remove_the_dead_letters_of_another(server: Server) -> None:
     server.start(EXECUTION_HISTORY_LIMIT="50")
     hostile, victim = member(server, HOSTILE), member(server, VICTIM)
     with target() as url:

@@ -1,4 +1,4 @@
-"""A tenant can't send another tenant's receiver a request that verifies: each has a signing key of its own."""
+"""A tenant can't send a valid request to another tenant's receiver: each tenant has its own signing key."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_tenants_request_does_not_verify_at_another_tenants_receiver(people: P
     assert not [secret for secret in used if forged.verifies(secret)]
 
 
-def test_the_secret_that_an_admin_is_shown_is_all_that_verifies(people: People, box: Inbox) -> None:
+def test_only_the_secret_that_an_admin_sees_verifies_requests(people: People, box: Inbox) -> None:
     received, key = sent_by(box, people.ann), key_of(people.ada)
     assert (key["version"], key["others"]) == (1, [])
     assert len(received.signatures) == 1
@@ -75,7 +75,7 @@ def test_the_secret_that_an_admin_is_shown_is_all_that_verifies(people: People, 
     assert not received.verifies(key_of(people.eve)["secret"])
 
 
-def test_what_tells_of_an_end_is_signed_with_the_key_of_the_jobs_tenant(people: People, box: Inbox) -> None:
+def test_notifications_are_signed_with_the_key_of_the_jobs_tenant(people: People, box: Inbox) -> None:
     path = f"/{uuid.uuid4()}"
     people.ann.create("immediate", url=box.url(), webhooks={"on_success": box.url(path)})
     (told,) = wait_until(lambda: box.at(path), 15, "the notification has come")
@@ -83,7 +83,7 @@ def test_what_tells_of_an_end_is_signed_with_the_key_of_the_jobs_tenant(people: 
     assert not told.verifies(key_of(people.eve)["secret"])
 
 
-def test_while_keys_rotate_requests_verify_with_the_new_one_and_the_one_before(
+def test_during_a_rotation_requests_verify_with_the_new_and_the_previous_key(
     people: People, servers: list[Server], box: Inbox
 ) -> None:
     before, others = key_of(people.ada), key_of(people.eve)
@@ -104,7 +104,7 @@ def test_while_keys_rotate_requests_verify_with_the_new_one_and_the_one_before(
     assert key_of(people.eve) == others, "another tenant's key is as it was"
 
 
-def test_a_key_that_leaked_signs_no_more_once_it_was_rotated_without_overlap(people: People, box: Inbox) -> None:
+def test_a_key_that_was_rotated_without_overlap_signs_no_more(people: People, box: Inbox) -> None:
     leaked = key_of(people.ada)["secret"]
     after = rotated(people.ada, 0)
     assert after["others"] == []
@@ -117,7 +117,7 @@ def test_a_key_that_leaked_signs_no_more_once_it_was_rotated_without_overlap(peo
     wait_until(is_over, 15, "no node signs with the key that leaked")
 
 
-def test_a_second_rotation_waits_for_the_first_or_ends_it_outright(people: People) -> None:
+def test_a_second_rotation_is_refused_during_the_first_unless_it_has_no_overlap(people: People) -> None:
     assert rotated(people.ada)["version"] == 2
     again = people.ada.post("/signing-key/rotate")
     assert again.status == 409
@@ -128,7 +128,7 @@ def test_a_second_rotation_waits_for_the_first_or_ends_it_outright(people: Peopl
 
 
 @pytest.mark.parametrize("overlap", [-1, 31 * DAY_SECONDS, "long", None, 1.5])
-def test_an_overlap_that_makes_no_sense_changes_nothing(people: People, overlap: Any) -> None:
+def test_an_invalid_overlap_changes_nothing(people: People, overlap: Any) -> None:
     answer = people.ada.post("/signing-key/rotate", {"overlap_seconds": overlap})
     assert answer.status == 400
     assert answer.json()["errors"][0]["pointer"] == "/overlap_seconds"

@@ -1,4 +1,4 @@
-"""What the operator's secrets do to tenants' keys: several while they rotate, the shared one only if asked for."""
+"""The operator's secrets and the tenants' keys: several during a rotation, the shared one only if it is allowed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def box() -> Iterator[Inbox]:
         yield box
 
 
-def test_a_new_secret_of_the_operator_gives_new_keys_beside_the_ones_before(tmp_path: Path, box: Inbox) -> None:
+def test_a_new_secret_of_the_operator_adds_keys_to_the_previous_ones(tmp_path: Path, box: Inbox) -> None:
     with nodes("sqlite", tmp_path) as (server,):
         people = People(server)
         first = rotated(people.ada)
@@ -44,7 +44,7 @@ def test_a_new_secret_of_the_operator_gives_new_keys_beside_the_ones_before(tmp_
         assert not received.verifies(first["secret"])
 
 
-def test_receivers_of_before_go_on_if_the_operator_asks_for_it(tmp_path: Path, box: Inbox) -> None:
+def test_sign_with_shared_key_keeps_existing_receivers_working(tmp_path: Path, box: Inbox) -> None:
     with nodes("sqlite", tmp_path, SIGN_WITH_SHARED_KEY="true") as (server,):
         people = People(server)
         received, key = sent_by(box, people.ann), key_of(people.ada)

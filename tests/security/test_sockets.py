@@ -1,4 +1,4 @@
-"""Connections that hold places: idle ones, and bodies that drip. Those of another address always get in."""
+"""Idle connections and slow bodies that hold places: connections of other addresses are still accepted."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def start(folder: Path, place: str, **settings: str) -> Server:
 
 @pytest.fixture(scope="module")
 def crowded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A node with few places, and no limit of its own for an address."""
+    """A node with few places, and without a limit per address."""
     server = start(tmp_path_factory.mktemp("crowded"), "crowded", CONNECTIONS_PER_ADDRESS="0")
     yield server
     server.close()
@@ -51,7 +51,7 @@ def lines() -> Iterator[ExitStack]:
 
 
 def ask(port: int, address: str) -> bytes:
-    """The response to a request on a connection of its own; empty if it was refused before it was read."""
+    """Returns the response to a request on a new connection; empty if it was refused before it was read."""
     with connect(port, address) as line:
         try:
             line.sendall(HEALTH % b"close")
@@ -88,7 +88,7 @@ def occupy_with_bodies(lines: ExitStack, port: int, number: int) -> list[socket.
     return occupy(lines, port, number, BODY, CONTINUE)
 
 
-def test_idle_connections_keep_no_other_address_out(crowded: Server, lines: ExitStack) -> None:
+def test_idle_connections_do_not_block_other_addresses(crowded: Server, lines: ExitStack) -> None:
     port = crowded.client.port
     held = [lines.enter_context(connect(port, HOSTILE)) for _ in range(PLACES)]
     for _ in range(3):
@@ -106,23 +106,21 @@ def test_the_oldest_idle_connection_goes_first(crowded: Server, lines: ExitStack
     assert not is_closed(held[2])
 
 
-def test_bodies_that_drip_keep_no_other_address_out(crowded: Server, lines: ExitStack) -> None:
+def test_slow_bodies_do_not_block_other_addresses(crowded: Server, lines: ExitStack) -> None:
     port = crowded.client.port
     held = occupy_with_bodies(lines, port, PLACES)
     assert ask(port, VICTIM).startswith(b"HTTP/1.1 200")
     assert sum(map(is_closed, held)) < PLACES // 2
 
 
-def test_heads_that_drip_keep_no_other_address_out(crowded: Server, lines: ExitStack) -> None:
+def test_slow_heads_do_not_block_other_addresses(crowded: Server, lines: ExitStack) -> None:
     port = crowded.client.port
     for _ in range(PLACES):
         lines.enter_context(connect(port, HOSTILE)).sendall(b"GET /health HTTP/1.1\r\nX-A: ")
     assert ask(port, VICTIM).startswith(b"HTTP/1.1 200")
 
 
-def test_an_address_has_a_limit_of_its_own_and_its_oldest_idle_connection_goes(
-    limited: Server, lines: ExitStack
-) -> None:
+def test_an_address_over_its_limit_loses_its_oldest_idle_connection(limited: Server, lines: ExitStack) -> None:
     held = occupy_idly(lines, limited.client.port, 5)
     held += occupy_idly(lines, limited.client.port, 1)
     assert ask(limited.client.port, VICTIM).startswith(b"HTTP/1.1 200")
@@ -137,7 +135,7 @@ def test_an_address_whose_connections_are_all_busy_gets_no_more(limited: Server,
     assert ask(port, VICTIM).startswith(b"HTTP/1.1 200")
 
 
-def test_a_body_that_drips_below_the_least_rate_is_refused(tmp_path: Path, lines: ExitStack) -> None:
+def test_a_body_below_the_least_rate_is_refused(tmp_path: Path, lines: ExitStack) -> None:
     """It never falls silent for as long as it may, so that alone would not end it."""
     path = os.pathsep.join([str(Path(__file__).parents[1] / "api" / "hasty"), os.environ.get("PYTHONPATH", "")])
     server = Server(tmp_path / "node").start({"PYTHONPATH": path})

@@ -1,4 +1,4 @@
-"""A tenant's admin registers databases that are not meant for it: servers in the node's own network, Duetime's own."""
+"""A tenant's admin registers forbidden databases: servers in the node's network, or Duetime's own."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def database(postgres: Postgres) -> Iterator[Database]:
-    """On a server that trusts whoever connects from its own machine."""
+    """A database on a server that trusts all connections from its own machine."""
     with postgres.database() as database:
         yield database
 
@@ -120,14 +120,14 @@ def test_sockets_several_hosts_and_services_are_refused(shared: Server, url: str
     assert answer.status == 400
 
 
-def test_no_program_is_run_at_a_database_that_trusts_its_own_machine(database: Database, shared: Server) -> None:
+def test_no_program_runs_at_a_database_that_trusts_local_users(database: Database, shared: Server) -> None:
     eve = Admin(shared, "evil")
     for host in ("127.0.0.1", "localhost"):
         eve.run(database.url.replace("127.0.0.1", host), RUN_A_PROGRAM)
     assert not has_run_a_program(database)
 
 
-def test_no_program_is_run_by_a_role_that_could(database: Database, role: str, server: Server) -> None:
+def test_a_role_that_can_run_programs_is_refused(database: Database, role: str, server: Server) -> None:
     """The operator has allowed the server. The role is the fence: one with rights beyond its database is refused."""
     server.start(SQL_ALLOWED_HOSTS=f"127.0.0.1:{database.server.port}")
     eve, url = Admin(server, "evil"), database.url.replace("postgres@", f"{role}@")
@@ -155,14 +155,14 @@ def _sessions(database: Database, role: str) -> bool:
     return bool(database.rows(f"SELECT 1 FROM pg_stat_activity WHERE usename = '{role}' AND state = 'active'"))
 
 
-def test_an_operator_who_insists_may_have_superusers(database: Database, server: Server) -> None:
+def test_the_operator_can_allow_superusers(database: Database, server: Server) -> None:
     server.start(SQL_ALLOWED_HOSTS="localhost", SQL_ALLOW_SUPERUSERS="true")
     ended = Admin(server, "evil").run(database.url.replace("127.0.0.1", "localhost"), "SELECT 1")
     assert ended is not None
     assert ended["state"] == "COMPLETED", ended
 
 
-def test_nothing_runs_where_the_operator_has_not_allowed_sql(database: Database, server: Server) -> None:
+def test_nothing_runs_if_sql_is_off(database: Database, server: Server) -> None:
     on = {"SQL_ALLOWED_HOSTS": "127.0.0.0/8", "SQL_ALLOW_SUPERUSERS": "true"}
     server.start(**on)
     eve = Admin(server, "evil")
@@ -182,7 +182,7 @@ def test_nothing_runs_where_the_operator_has_not_allowed_sql(database: Database,
     assert not database.rows("SELECT 1 FROM pg_class WHERE relname = 'got'")
 
 
-def test_duetimes_own_database_is_out_of_reach_under_another_name(database: Database, server: Server) -> None:
+def test_duetimes_own_database_is_refused_under_another_name(database: Database, server: Server) -> None:
     server.start(
         DATABASE_URL=database.url, ENCRYPTION_KEYS=f"k1:{'A' * 43}=", SQL_ALLOWED_HOSTS="127.0.0.0/8,localhost",
         SQL_ALLOW_SUPERUSERS="true",
@@ -219,7 +219,7 @@ def test_values_of_120_megabytes_do_not_fill_the_nodes_memory(database: Database
 
 
 class AskingServer:
-    """A tenant's PostgreSQL that asks for the client's certificate, and writes down which it gets."""
+    """A tenant's PostgreSQL that requests the client's certificate, and records it."""
 
     def __init__(self, certificate: tuple[Path, Path]) -> None:
         self._tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -248,7 +248,7 @@ class AskingServer:
         self._listener.close()
 
 
-def test_the_nodes_own_certificate_is_offered_to_no_tenants_database(
+def test_the_nodes_certificate_is_not_sent_to_a_tenants_database(
     server: Server, certificate: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     own = tmp_path / ".postgresql"

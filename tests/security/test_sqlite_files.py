@@ -1,4 +1,4 @@
-"""A tenant's admin registers SQLite files: others' files, files anywhere, files without end, statements without end."""
+"""A tenant's admin registers SQLite files: files of others, files anywhere, huge files, endless statements."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[S
 
 @pytest.fixture
 def evil() -> str:
-    """A tenant of the test's own, with a folder of its own that is not there yet."""
+    """A new tenant, whose folder does not exist yet."""
     return f"evil-{secrets.token_hex(4)}"
 
 
@@ -70,7 +70,7 @@ def refused(ended: dict[str, Any] | None) -> bool:
     return ended is None or (ended["state"] == "FAILED" and "hush" not in str(ended))
 
 
-def test_no_file_is_opened_or_made_without_a_folder_for_them(server: Server, tmp_path: Path) -> None:
+def test_no_file_is_opened_or_created_without_a_folder(server: Server, tmp_path: Path) -> None:
     server.start()
     eve, other = Admin(server, "evil"), victim(tmp_path / "other.db")
     assert refused(eve.run(f"sqlite://{other}", "SELECT word FROM secret"))
@@ -92,7 +92,7 @@ def test_no_path_leads_out_of_the_tenants_folder(eve: Admin, folder: Path, path:
     assert is_intact(other)
 
 
-def test_each_tenant_has_files_of_its_own(eve: Admin, shared: Server) -> None:
+def test_each_tenant_has_its_own_files(eve: Admin, shared: Server) -> None:
     ann = Admin(shared, "acme")
     for admin in (eve, ann):
         ended = admin.run("sqlite:///same.db?mode=rwc", "CREATE TABLE t (n)")
@@ -143,8 +143,8 @@ def test_files_are_bounded_in_size_and_number(eve: Admin, evil: str, folder: Pat
     assert not (folder / evil / "more.db").exists()
 
 
-def test_a_statement_without_end_ends_with_its_time(eve: Admin, evil: str, shared: Server, folder: Path) -> None:
-    """Its process is gone when its attempt has ended: nobody holds the file, and nothing was written."""
+def test_an_endless_statement_ends_at_its_timeout(eve: Admin, evil: str, shared: Server, folder: Path) -> None:
+    """Its process has ended with its attempt: the file is not locked, and nothing was written."""
     made = eve.run("sqlite:///it.db?mode=rwc", "CREATE TABLE t (n)")
     assert made is not None
     assert made["state"] == "COMPLETED", made
@@ -177,7 +177,7 @@ def test_a_statement_ends_with_its_node(server: Server, tmp_path: Path) -> None:
     wait_until(lambda: not exists(statement) and not exists(fork_server), 20, "both are gone")
 
 
-def test_a_statement_that_wants_all_memory_gets_an_error(eve: Admin) -> None:
+def test_a_statement_that_needs_too_much_memory_gets_an_error(eve: Admin) -> None:
     columns = ", ".join(["randomblob(15000000)"] * 30)
     ended = eve.run("sqlite:///it.db?mode=rwc", f"SELECT {columns}")
     assert ended is not None

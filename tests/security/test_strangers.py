@@ -1,4 +1,4 @@
-"""What a client without a credential can make a node do: write its log, decode paths, encode its contract."""
+"""Work that a client without a credential can cause: log lines, decoded paths, the OpenAPI document."""
 
 from __future__ import annotations
 

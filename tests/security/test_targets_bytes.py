@@ -90,7 +90,7 @@ def run(node: Server, answer: tuple[bytes, bytes, bytes], times: int) -> tuple[d
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_a_target_that_sends_anything_but_a_body_is_cut_off(node: Server, attack: str) -> None:
+def test_a_target_that_sends_too_much_framing_is_cut_off(node: Server, attack: str) -> None:
     assert node.process is not None
     before = peak_memory(node.process.pid)
     execution, sent = run(node, ATTACKS[attack], MOST_SENT // len(ATTACKS[attack][1]))
@@ -100,8 +100,8 @@ def test_a_target_that_sends_anything_but_a_body_is_cut_off(node: Server, attack
     assert peak_memory(node.process.pid) - before < 32 * MEGABYTE
 
 
-def test_a_whole_answer_in_chunks_of_a_byte_is_cut_off(node: Server) -> None:
-    """60 kB of body, each byte in a chunk of its own: nothing of it is too large but its framing."""
+def test_a_response_in_chunks_of_one_byte_is_cut_off(node: Server) -> None:
+    """60 kB of body in chunks of one byte: only the framing is too large."""
     execution, _ = run(node, ATTACKS["chunks of a byte"], 6)
     assert (execution["state"], execution["error_type"]) == ("FAILED", "connection_error")
 
@@ -116,7 +116,7 @@ def test_a_whole_answer_in_chunks_of_a_byte_is_cut_off(node: Server) -> None:
     ],
     ids=["trailers", "chunks of a byte", "interim answers", "headers"],
 )
-async def test_no_more_parts_of_an_answer_are_handled_than_may_come(answer: bytes, parts: int) -> None:
+async def test_the_number_of_parts_of_a_response_is_limited(answer: bytes, parts: int) -> None:
     """Each costs as much as a hundred bytes of a body: 64 kB of them would cost as much as sixty requests."""
     handled = Counter[str]()
 
@@ -143,7 +143,7 @@ async def test_no_more_parts_of_an_answer_are_handled_than_may_come(answer: byte
     assert handled.total() <= MAX_PARTS + 2 < parts
 
 
-def test_a_few_trailers_and_small_chunks_do_no_harm(node: Server) -> None:
+def test_a_few_trailers_and_small_chunks_are_accepted(node: Server) -> None:
     answer = CHUNKED, b"1\r\nx\r\n", b"0\r\nServer-Timing: a\r\nRetry-After: 9\r\n\r\n"
     execution, _ = run(node, answer, 100)
     assert execution["state"] == "COMPLETED"

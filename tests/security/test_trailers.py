@@ -1,4 +1,4 @@
-"""What a client sends beside a body costs a node nothing: trailers, chunk sizes, extensions, unwanted bodies.
+"""Bytes besides a body cost a node nothing: trailers, chunk sizes, extensions, unwanted bodies.
 
 None of these clients has to say who it is: all of it happens before a request is known to be anybody's.
 """
@@ -44,7 +44,7 @@ def job_count(node: Server) -> int:
     return count
 
 
-def test_trailers_without_end_take_no_memory(node: Server) -> None:
+def test_endless_trailers_take_no_memory(node: Server) -> None:
     assert node.process is not None
     before = peak_memory(node.process.pid)
     ending = attack(node, CHUNKED, b"0\r\n", then=b"X-A: 1\r\n" * 8192, times=256)  # 16 MB, 2 million headers
@@ -54,7 +54,7 @@ def test_trailers_without_end_take_no_memory(node: Server) -> None:
     assert node.client.get("/health").status == 200
 
 
-def test_one_trailer_without_end_takes_no_memory(node: Server) -> None:
+def test_one_endless_trailer_takes_no_memory(node: Server) -> None:
     assert node.process is not None
     before = peak_memory(node.process.pid)
     ending = attack(node, CHUNKED, b"0\r\nX-A: ", then=b"a" * 65_536, times=512)
@@ -86,7 +86,7 @@ def test_chunks_that_are_mostly_framing_are_refused(node: Server, head: bytes, p
     assert "larger chunks" in ending.problem["message"]
 
 
-def test_an_extension_without_end_is_refused(node: Server) -> None:
+def test_an_endless_chunk_extension_is_refused(node: Server) -> None:
     ending = attack(node, CHUNKED, b"1;", then=b"a" * 65_536, times=16)
     assert ending.status == 400
     assert "larger chunks" in ending.problem["message"]
@@ -101,28 +101,28 @@ def test_a_batch_may_come_in_a_chunk_for_each_line(node: Server) -> None:
     assert job_count(node) == before + 3000
 
 
-def test_a_body_in_small_chunks_is_taken(node: Server) -> None:
+def test_a_body_in_small_chunks_is_accepted(node: Server) -> None:
     close = CHUNKED.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
     pieces = [chunk(JOB[start : start + 1]) for start in range(len(JOB))]
     assert attack(node, close, *pieces, b"0\r\n\r\n").status == 201
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 1000000000", b"Transfer-Encoding: chunked"])
-def test_the_body_of_an_answered_request_is_not_read_to_its_end(node: Server, framing: bytes) -> None:
+def test_the_body_is_not_read_to_its_end_after_the_response(node: Server, framing: bytes) -> None:
     ending = attack(node, POST % (b"nowhere", framing), then=chunk(bytes(65_536)), times=2048)  # 128 MB
     assert ending.status == 404
     assert b"connection: close" in ending.said
     assert ending.sent < 2 * BUFFERS
 
 
-def test_a_client_reads_the_answer_to_a_body_that_was_not_wanted(node: Server) -> None:
+def test_a_client_can_read_the_response_to_a_refused_body(node: Server) -> None:
     """It sends all of it before it reads, as most clients do."""
     answer = node.client.request("POST", "/nowhere", bytes(4 * MEGABYTE))
     assert answer.status == 404
     assert answer.headers["connection"] == "close"
 
 
-def test_requests_sent_ahead_are_bounded(node: Server) -> None:
+def test_pipelined_requests_are_limited(node: Server) -> None:
     ahead = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     ending = attack(node, ahead * 1000)
     assert ending.said.count(b"HTTP/1.1 200") < 1000
@@ -134,7 +134,7 @@ def test_a_head_of_many_small_headers_is_refused(node: Server) -> None:
     assert "more than 256 headers" in ending.problem["message"]
 
 
-def test_a_head_of_many_small_headers_is_refused_before_it_has_come_whole(node: Server) -> None:
+def test_an_incomplete_head_of_many_small_headers_is_refused(node: Server) -> None:
     ending = attack(node, b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n", then=b"A: 1\r\n" * 2000, times=64)
     assert ending.status == 431
     assert "more than 256 headers" in ending.problem["message"]

@@ -1,4 +1,4 @@
-"""Large responses that nobody reads: a page has a bound in bytes, and tenants share the memory for what is unread."""
+"""Large responses that clients do not read: pages are limited in bytes, and tenants share the memory."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def unread(held: ExitStack, node: Server, tenant: str) -> socket.socket:
     return line
 
 
-def test_responses_that_nobody_reads_take_bounded_memory_and_leave_others_their_share(node: Server) -> None:
+def test_unread_responses_take_limited_memory_and_leave_other_tenants_their_share(node: Server) -> None:
     assert node.process is not None
     before = forget_peak_memory(node.process.pid)
     with ExitStack() as held:
@@ -86,7 +86,7 @@ def test_responses_that_nobody_reads_take_bounded_memory_and_leave_others_their_
     assert peak_memory(node.process.pid) - before < UNSENT + 64 * MEGABYTE
 
 
-def test_what_was_given_up_counts_no_longer(node: Server) -> None:
+def test_an_aborted_response_no_longer_counts(node: Server) -> None:
     for _ in range(2):
         with ExitStack() as held:
             lines = [unread(held, node, "evil") for _ in range(READERS // 2)]

@@ -1,4 +1,4 @@
-"""Two tenants' functions share the hash that workers claim by: neither gets, sees or ends what is the other's.
+"""Functions of two tenants share the hash that workers claim by: neither gets, sees or ends the other's executions.
 
 The hash of an endpoint has 48 bits: whoever may choose names of functions can look for one that collides. Here all do.
 """
@@ -70,7 +70,7 @@ async def poll(stage: Stage, tenant: str, worker: int) -> list[Assignment]:
     return (await stage.engine.term.worker_gateway.poll(tenant, Polling(worker, 10, 0))).assignments
 
 
-async def test_a_poll_hands_out_what_is_the_tenants_own(stage: Stage):
+async def test_a_poll_returns_only_executions_of_the_tenant(stage: Stage):
     for tenant in (VICTIM, THIEF):
         await stage.add_job(call(tenant), tenant=tenant)
     await stage.tick()
@@ -80,7 +80,7 @@ async def test_a_poll_hands_out_what_is_the_tenants_own(stage: Stage):
     assert [one.args for one in await poll(stage, VICTIM, victim)] == [[VICTIM]]
 
 
-async def test_a_worker_of_another_tenant_is_nobody(stage: Stage):
+async def test_a_worker_of_another_tenant_is_not_found(stage: Stage):
     victim = await hire(stage, VICTIM)
     with pytest.raises(NotFound):
         await poll(stage, THIEF, victim)
@@ -90,7 +90,7 @@ async def test_a_worker_of_another_tenant_is_nobody(stage: Stage):
         await stage.engine.term.worker_gateway.leave(THIEF, victim)
 
 
-async def test_a_report_ends_and_notes_nothing_of_another_tenant(stage: Stage):
+async def test_a_report_does_not_change_executions_of_another_tenant(stage: Stage):
     job_id = await stage.add_job(call(VICTIM), tenant=VICTIM)
     await stage.tick()
     thief, victim = await hire(stage, THIEF), await hire(stage, VICTIM)
@@ -132,7 +132,7 @@ async def test_the_store_refuses_a_claim_for_a_worker_of_another_tenant(store: S
     assert [claim.execution_id for claim in await one(store, claim_of(VICTIM, victim))] == [theirs]
 
 
-async def test_the_store_shows_a_worker_and_lets_it_note_only_what_is_its_tenants(store: Store):
+async def test_the_store_limits_reads_and_reports_of_a_worker_to_its_tenant(store: Store):
     theirs = await waiting(store, VICTIM)
     victim = await join(store, VICTIM)
     (claim,) = await one(store, claim_of(VICTIM, victim))

@@ -1,4 +1,4 @@
-"""A tenant that joins workers without end, lists them all, and polls with made-up ids."""
+"""A tenant registers workers without end, lists them all, and polls with made-up ids."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_many_joins_at_once_make_no_more_workers_than_a_tenant_may_have(people: 
     assert listed(people.eve, 7)[0] == []
 
 
-def test_long_names_find_room_for_a_few_workers_and_lists_of_them_are_small(people: People) -> None:
+def test_workers_with_long_names_are_few_and_their_lists_are_small(people: People) -> None:
     statuses = [people.eve.post("/workers/join", joining(LONG)).status for _ in range(MOST_WORKERS)]
     assert statuses.count(201) == MOST_NAME_BYTES // len(json.dumps(LONG, separators=(",", ":"))) == 16
     found, largest = listed(people.eve, 100)
@@ -131,7 +131,9 @@ async def stage(tmp_path: Path) -> AsyncIterator[tuple[Stage, Watched]]:
     await store.stop()
 
 
-async def test_made_up_worker_ids_are_read_one_at_a_time_and_others_take_turns(stage: tuple[Stage, Watched]) -> None:
+async def test_made_up_worker_ids_are_read_one_at_a_time_and_other_tenants_take_turns(
+    stage: tuple[Stage, Watched],
+) -> None:
     made, store = stage
     gateway = made.engine.term.worker_gateway
     worker = (await gateway.join(VICTIM, "u", Joining("host", ("f",), 1))).worker_id
@@ -160,7 +162,7 @@ async def test_made_up_worker_ids_are_read_one_at_a_time_and_others_take_turns(s
     assert len(store.read) == 102, "what was not there may be there by now"
 
 
-async def test_a_tenant_that_was_refused_is_refused_again_without_the_store(stage: tuple[Stage, Watched]) -> None:
+async def test_a_refused_tenant_is_refused_again_without_a_call_to_the_store(stage: tuple[Stage, Watched]) -> None:
     made, store = stage
     gateway = made.engine.term.worker_gateway
     for _ in range(2):
@@ -176,7 +178,7 @@ async def test_a_tenant_that_was_refused_is_refused_again_without_the_store(stag
     assert store.joins == 5
 
 
-async def test_the_watch_overlooks_no_worker_however_many_a_tenant_has(
+async def test_the_watch_checks_every_worker_however_many_a_tenant_has(
     stage: tuple[Stage, Watched], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _ = stage

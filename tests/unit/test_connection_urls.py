@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from duetime.executors.sql import check_url
+from duetime.domain.connection_urls import check_url
 
 
 @pytest.mark.parametrize(

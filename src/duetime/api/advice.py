@@ -1,7 +1,7 @@
-"""Warnings in the response to a create: what would keep the job from running if it were due now.
+"""Warnings in the response to a create: reasons why the job could not run if it were due now.
 
-A warning refuses nothing: what is missing may come, and what is blocked may be allowed. A batch has none: `why` tells
-the same of each job. Refused is an id in `after` that the caller can't see: `check_after`.
+A warning refuses nothing: a missing job may be created later, and a blocked target may be allowed. A batch has no
+warnings: `why` reports the same for each job. `check_after` refuses an id in `after` that the caller can't see.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from duetime.domain.job import HttpJob, JobSpec
 
 
 async def list_warnings(context: ApiContext, caller: Caller, spec: JobSpec) -> list[str]:
-    """Of a job that is about to be created."""
+    """Returns the warnings for a job that is about to be created."""
     warnings = list_blocked(context, spec)
     for name in spec.after:
         if not is_id(name) and not await _is_seen(context, caller, name):
@@ -25,9 +25,9 @@ async def list_warnings(context: ApiContext, caller: Caller, spec: JobSpec) -> l
 
 
 async def check_after(context: ApiContext, caller: Caller, spec: JobSpec, old: Sequence[str] = ()) -> None:
-    """Raises InvalidRequest for the id of another user's job, as the store does for one that no job has.
+    """Raises InvalidRequest for the id of another user's job, as the store does for an id that does not exist.
 
-    `old`: what the job comes after already. It may be kept: an admin may have named it.
+    `old`: the ids that the job's `after` has already. They may stay: an admin may have set them.
     """
     if caller.sees is None:
         return
@@ -38,17 +38,17 @@ async def check_after(context: ApiContext, caller: Caller, spec: JobSpec, old: S
 
 
 def list_blocked(context: ApiContext, spec: JobSpec) -> list[str]:
-    """Its URLs that no job may call here, each with the reason."""
+    """Returns a sentence for each URL of the job that no job may call here."""
     urls = {"payload.url": spec.payload.url} if isinstance(spec, HttpJob) else {}
-    webhooks = spec.webhooks
-    if webhooks.on_success or webhooks.on_failure:
-        named = (("webhooks.on_success", webhooks.on_success), ("webhooks.on_failure", webhooks.on_failure))
-        urls |= {place: url for place, url in named if url}
+    if spec.webhooks.on_success:
+        urls["webhooks.on_success"] = spec.webhooks.on_success
+    if spec.webhooks.on_failure:
+        urls["webhooks.on_failure"] = spec.webhooks.on_failure
     return blocked(context, urls)
 
 
 def blocked(context: ApiContext, urls: Mapping[str, str]) -> list[str]:
-    """Those of the URLs, by the field that they stand in, that no job may call here, each with the reason."""
+    """Returns a sentence for each of these URLs (by field) that no job may call here."""
     refusals = [(place, context.rules.target_refusal(url)) for place, url in urls.items()]
     return [f"{place} can't be called: {refusal}" for place, refusal in refusals if refusal is not None]
 

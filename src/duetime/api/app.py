@@ -1,4 +1,4 @@
-"""The application: routes put together behind the gate, errors as problems, a right for every route."""
+"""The application: the routes behind the gate, errors as problems, and a right for each route."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from litestar.types import ASGIApp, ControllerRouterHandler
 from duetime.api.auth.access import check_route, get_caller
 from duetime.api.bodies import MAX_BODY_BYTES
 from duetime.api.context import ApiContext
-from duetime.api.openapi import WordSchemas, docs_routes, openapi_config
+from duetime.api.openapi import DOCS_ROUTES, WordSchemas, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
 from duetime.api.queries import refuse_nul
 from duetime.api.routes.actions import JobActionController
@@ -40,11 +40,11 @@ MakeGate = Callable[[ASGIApp], ASGIApp]
 
 
 def create_app(context: ApiContext, gate: MakeGate) -> ASGIApp:
-    return gate(QuickCreate(create_routes(context, [_routes(), get_health, *docs_routes()]), context))
+    return gate(QuickCreate(create_routes(context, [_routes(), get_health, *DOCS_ROUTES]), context))
 
 
 def create_health_app(context: ApiContext, gate: MakeGate) -> ASGIApp:
-    """For a node without the role `api`: it says how it is, and nothing else."""
+    """Returns the application of a node without the role `api`: it serves /health only."""
     return gate(create_routes(context, [get_health]))
 
 

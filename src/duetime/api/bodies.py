@@ -228,7 +228,7 @@ def _check_text(body: bytes) -> None:
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return  # the typed decoder will say what is wrong
+        return  # the typed decoder reports the error
     if is_deep(value, MAX_DEPTH):
         raise _too_deep()
     for pointer in _nul_pointers(value, ""):

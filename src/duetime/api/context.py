@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class ClusterState(msgspec.Struct, frozen=True):
-    """The cluster as this node knows it: `view` is from its last heartbeat, the rest is current."""
+    """The cluster as this node sees it: `view` is from its last heartbeat, the rest is current."""
 
     node: int
     name: str
@@ -49,11 +49,11 @@ class ClusterState(msgspec.Struct, frozen=True):
 
 
 class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
-    """How routes reach the engine. An expired lease ends its term: each call reaches the term that is under way."""
+    """The engine's functions for routes. A lost lease ends a term of the engine: each call goes to the current term."""
 
-    due_hint: Callable[[int], None]  # tells the timer that a job is due at this time
-    waiting_hint: Callable[[int], None]  # tells the claimer that an execution waits since this time
-    circuits_hint: Callable[[], None]  # tells the breaker that a circuit was closed
+    due_hint: Callable[[int], None]  # for the timer: a job is due at this time
+    waiting_hint: Callable[[int], None]  # for the claimer: an execution waits since this time
+    circuits_hint: Callable[[], None]  # for the breaker: a circuit was closed
     subscriptions_hint: Callable[[], None]  # subscriptions have changed
     signing_hint: Callable[[SigningState], None]  # a tenant has rotated its signing key
     cancel: Callable[[str], bool]  # an execution that is running
@@ -64,7 +64,7 @@ class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much there may be: of requests, jobs, API keys and connections."""
+    """Limits on requests, jobs, API keys and connections."""
 
     tiers: TierLimits
     capacity: Capacity

@@ -1,4 +1,4 @@
-"""What the framework can't read off the handlers: bounds, headers and answers that they see to themselves."""
+"""Parts of the OpenAPI document that the framework can't derive from the handlers: bounds, headers and responses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from duetime.domain.states import ErrorType, State
 
 REF = "#/components/schemas/{name}"
 
-# No body is an empty object there: nothing to change, all dead letters, the default overlap.
+# A missing body counts as an empty object here: nothing to change, all dead letters, the default overlap.
 OPTIONAL_BODIES = {
     ("/api/v1/jobs/{job_id}", "put"),
     ("/api/v1/jobs/{job_id}", "patch"),
@@ -22,16 +22,14 @@ OPTIONAL_BODIES = {
 }
 _IF_MATCH = {"If-Match": {"type": "string"}}
 HEADERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
-    ("/api/v1/jobs", "post"): {
-        "Idempotency-Key": {"type": "string", "pattern": "^[!-~]{1,255}$"},
-    },
+    ("/api/v1/jobs", "post"): {"Idempotency-Key": {"type": "string", "pattern": "^[!-~]{1,255}$"}},
     ("/api/v1/jobs/{job_id}", "put"): _IF_MATCH,
     ("/api/v1/jobs/{job_id}", "patch"): _IF_MATCH,
     ("/api/v1/jobs/by-key/{key}", "put"): _IF_MATCH,
     ("/api/v1/events", "get"): {"Last-Event-ID": {"type": "string", "pattern": "^[0-9]{1,18}$"}},
     ("/api/v1/executions/{execution_id}/logs", "get"): {"Last-Event-ID": {"type": "string"}},  # only a stream reads it
 }
-# Bounds that a handler checks itself, for better errors than a framework's.
+# Bounds that a handler checks itself, for better errors than the framework's.
 BOUNDS: dict[str, dict[str, Any]] = {
     "limit": {"minimum": 1, "maximum": paging.MAX_LIMIT},
     "offset": {"minimum": 0, "maximum": paging.MAX_OFFSET},
@@ -60,8 +58,8 @@ def _answer(description: str, name: str, **headers: str) -> dict[str, Any]:
 
 
 _CREATED = _answer("The job was created.", "CreatedJob")
-_JOB = _answer("The job as it is now.", "JobView", ETag="its version, for If-Match")
-# Answers that a handler encodes itself, so that their type is not in its signature.
+_JOB = _answer("The current job.", "JobView", ETag="its version, for If-Match")
+# Responses that a handler encodes itself: their type is not in its signature.
 ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("/api/v1/jobs", "post"): {"201": _CREATED},
     ("/api/v1/jobs/{job_id}", "get"): {"200": _JOB},
@@ -69,17 +67,17 @@ ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("/api/v1/jobs/{job_id}", "patch"): {"200": _JOB},
     ("/api/v1/jobs/by-key/{key}", "put"): {"200": _JOB, "201": _CREATED},
     ("/health", "get"): {
-        "200": _answer("It can do its work.", "Health"),
-        "503": _answer("It can't, or not all of it.", "Health"),
+        "200": _answer("The node works.", "Health"),
+        "503": _answer("The node does not work, or not fully.", "Health"),
     },
 }
 
 IDS = ("job_id", "execution_id", "subscription_id")  # UUIDs in responses, as in parameters of the same names
-LEAVING_OUT = {"Assignment", "Health", "Polled", "Problem", "Reported"}  # answers that omit fields with their defaults
+LEAVING_OUT = {"Assignment", "Health", "Polled", "Problem", "Reported"}  # responses that omit default values
 
 
 def parameters(path: str, method: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that the framework found, with their bounds, and the headers that the handler reads itself."""
+    """Returns the parameters that the framework found, with their bounds, and the headers that the handler reads."""
     bounded = [
         {**parameter, "schema": {**_sent(parameter["schema"]), **BOUNDS.get(parameter["name"], {})}}
         for parameter in found
@@ -91,15 +89,15 @@ def parameters(path: str, method: str, found: list[dict[str, Any]]) -> list[dict
 
 
 def _sent(schema: dict[str, Any]) -> dict[str, Any]:
-    """Of a parameter that may be left out: the framework writes that as null, which nobody can send."""
+    """Returns the schema without null, which the framework adds to optional parameters: a query can't hold it."""
     choices = [choice for choice in schema.get("oneOf", ()) if choice != {"type": "null"}]
     return choices[0] if len(choices) == 1 else schema
 
 
 def change_of(schema: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
-    """What a JSON Merge Patch may hold in this place: some of the fields, null for one that need not be there.
+    """Returns the schema of a JSON Merge Patch: every field may be left out, and null removes a field that is optional.
 
-    A change of what has a name gets a name, too, and is added to the `schemas`: code generators make a class of it.
+    The patch of a named schema gets a name too, and is added to `schemas`: code generators make a class of it.
     """
     name = schema["$ref"].rpartition("/")[2] if "$ref" in schema else ""
     whole = schemas[name] if name else schema
@@ -133,8 +131,8 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def complete(value: Any) -> None:
-    """Add to all schemas in a document what code generators ask for, and what is true of any: that an array of
-    anything has items, and that names and words of a fixed set are strings. In place."""
+    """Adds what code generators need to all schemas of a document, in place: `items` for an array of anything, and the
+    type `string` for property names and enums of text."""
     if isinstance(value, list):
         for item in value:
             complete(item)
@@ -152,9 +150,9 @@ def complete(value: Any) -> None:
 
 
 def complete_answers(document: dict[str, Any]) -> None:
-    """Say of the schemas that only answers are made of which fields are always there, and what they hold. In place.
+    """Marks the fields that a response always has, and the formats of ids, in the schemas of responses. In place.
 
-    The types of views have defaults for the code that makes them, which tell a reader nothing.
+    Schemas that requests use too are left out. The defaults of views are for the code that creates them: removed.
     """
     schemas: dict[str, Any] = document["components"]["schemas"]
     operations = [operation for operations in document["paths"].values() for operation in operations.values()]
@@ -173,7 +171,7 @@ def complete_answers(document: dict[str, Any]) -> None:
 
 
 def _named_in(value: Any, schemas: dict[str, Any]) -> set[str]:
-    """The names of the schemas that are part of a value, and of those that are part of them."""
+    """Returns the names of the schemas that a value refers to, directly or through other schemas."""
     found: set[str] = set()
     left = [value]
     while left:
@@ -189,7 +187,7 @@ def _named_in(value: Any, schemas: dict[str, Any]) -> set[str]:
 
 
 def _strings_in(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The text that a field holds, or the items of its list are, also if it may be null."""
+    """Yields the text schemas of a field: its own, those of its alternatives, or that of its items."""
     for choice in schema.get("anyOf") or schema.get("oneOf") or [schema.get("items") or schema]:
         if choice.get("type") == "string":
             yield choice

@@ -1,7 +1,7 @@
 """The gate: every request passes it on its way in, and every response on its way out.
 
 In: identity (deny by default), rate limits, CORS. Out: the request's id, the remaining rate limit, and headers that
-keep browsers from doing more with a response than show it.
+let a browser show a response, but not run or frame it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PUBLIC = frozenset({"/health", "/openapi.json", "/docs"})
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _BEARER = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
-# A response is data: no page may frame it, run it, or get its address as referrer. A handler's own header wins.
+# A response is data: no page may frame it, run it, or get its address as referrer. Headers of a handler are kept.
 ALWAYS = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -51,10 +51,9 @@ UNCOUNTED = frozenset({f"{WORKERS}poll", f"{WORKERS}report", f"{WORKERS}leave"})
 
 
 class Gate:
-    """`tokens` None: there is no identity, and every user of this machine is an admin.
+    """`tokens`: None without authentication; every user of this machine is then an admin.
 
-    `request_ids`: ids for requests that bring none.
-    `refusal`: returns the reason why this node takes no changes now, or None.
+    `request_ids`: ids for requests that have none. `refusal`: returns why this node accepts no changes now, or None.
     """
 
     def __init__(
@@ -116,7 +115,7 @@ class Gate:
             await self._app(scope, receive, sender)
 
     def _check_changes(self, method: str, path: str) -> None:
-        """Raises if the node takes no changes. Workers pass: they report finished work. The engine refuses new work."""
+        """Raises if the node accepts no changes. Workers may report results; the engine gives them no new work."""
         if method not in READS and not path.startswith(WORKERS) and (refusal := self._refusal()) is not None:
             raise refusal
 
@@ -153,7 +152,7 @@ class Gate:
         origin = given.get(b"origin", b"")
         if origin not in self._origins:
             raise Forbidden(
-                "pages of this origin may not ask this server; its operator lists those that may in CORS_ORIGINS"
+                "pages of this origin may not use this server; the operator allows origins with CORS_ORIGINS"
             )
         headers = [
             (b"access-control-allow-methods", _ALLOWED_METHODS),

@@ -1,4 +1,4 @@
-"""Limits each user's requests exactly across all nodes, without asking the store for each request.
+"""Limits each user's requests exactly across all nodes, without a call to the store for each request.
 
 A node reserves a part of the remaining requests (a twentieth; one when few remain) and spends it by itself. After a
 second it gives back the rest. So all nodes together never admit more than the limit allows, and no request is refused
@@ -113,7 +113,7 @@ class Limiter:
             reservation.taking = None
 
     async def _ask(self, reservation: _Reservation) -> int:
-        """Asks the store for more requests. Returns how many it has granted."""
+        """Reserves more requests in the store. Returns how many it granted."""
         now = self._clock.now()
         wanted = limits.share(reservation.quota.limit, reservation.full_at, now)
         granted, full_at = await apply_one(self._store, TakeRequests(now, reservation.quota, wanted))

@@ -1,4 +1,4 @@
-"""/metrics for Prometheus, on a port of its own: whoever scrapes needs no token, and no way to the API."""
+"""Serves /metrics for Prometheus on its own port: a scraper needs no token and no access to the API."""
 
 from __future__ import annotations
 

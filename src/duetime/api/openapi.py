@@ -1,4 +1,4 @@
-"""The contract as data (/openapi.json) and as a page (/docs): made from the types, fetching nothing from elsewhere."""
+"""The API's description as data (/openapi.json) and as a page (/docs), which loads nothing from other servers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 import msgspec
-from litestar import Litestar, Request, Response, get
+from litestar import Litestar, Response, get
 from litestar.handlers import HTTPRouteHandler
 from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Schema
@@ -18,8 +18,10 @@ from litestar.typing import FieldDefinition
 import duetime
 from duetime.api import declared
 from duetime.api.auth.access import ANYONE
+from duetime.api.batch_lines import MOST_JOBS
 from duetime.api.gate import PUBLIC
 from duetime.api.problems import MEDIA_TYPE
+from duetime.api.queries import AnyRequest
 from duetime.api.routes.events import EVENT_STREAM
 from duetime.domain.job import JobSpec
 from duetime.domain.work import Joining, Leaving, Polling, Reporting
@@ -34,40 +36,25 @@ from duetime.wire.signing import RotateRequest
 from duetime.wire.subscriptions import SubscriptionRequest
 
 _REF = declared.REF
-_SPEC = {"$ref": _REF.format(name="JobSpec")}
-_CHANGE = {"$ref": _REF.format(name="JobChange")}
 _CHANGE_MEANS = "The fields of a job to change (JSON Merge Patch); null resets one that has a default."
 
-# Bodies that a handler decodes itself, for speed and for better errors than a framework's.
-_BODIES: dict[tuple[str, str], dict[str, Any]] = {
-    ("/api/v1/jobs", "post"): {"application/json": {"schema": _SPEC}},
-    ("/api/v1/jobs/{job_id}", "put"): {"application/json": {"schema": _CHANGE}},
-    ("/api/v1/jobs/{job_id}", "patch"): {"application/json": {"schema": _CHANGE}},
-    ("/api/v1/jobs/by-key/{key}", "put"): {"application/json": {"schema": _SPEC}},
-    # NDJSON is told in words: code generators know no body of lines, and would warn of the whole route.
-    ("/api/v1/jobs:batch", "post"): {
-        "application/json": {"schema": {"type": "array", "items": _SPEC, "maxItems": 100_000}}
-    },
-    ("/api/v1/schedules/preview", "post"): {
-        "application/json": {"schema": {"$ref": _REF.format(name="PreviewRequest")}}
-    },
-    ("/api/v1/api-keys", "post"): {"application/json": {"schema": {"$ref": _REF.format(name="KeyRequest")}}},
-    ("/api/v1/dead-letters/redrive", "post"): {
-        "application/json": {"schema": {"$ref": _REF.format(name="RedriveRequest")}}
-    },
-    ("/api/v1/signing-key/rotate", "post"): {
-        "application/json": {"schema": {"$ref": _REF.format(name="RotateRequest")}}
-    },
-    ("/api/v1/subscriptions", "post"): {
-        "application/json": {"schema": {"$ref": _REF.format(name="SubscriptionRequest")}}
-    },
-    ("/api/v1/connections/{name}", "put"): {
-        "application/json": {"schema": {"$ref": _REF.format(name="ConnectionRequest")}}
-    },
-    **{
-        (f"/api/v1/workers/{path}", "post"): {"application/json": {"schema": {"$ref": _REF.format(name=name)}}}
-        for path, name in (("join", "Joining"), ("poll", "Polling"), ("report", "Reporting"), ("leave", "Leaving"))
-    },
+# The schemas of bodies that a handler decodes itself, for speed and for better errors than the framework's.
+_BODIES = {
+    ("/api/v1/jobs", "post"): "JobSpec",
+    ("/api/v1/jobs/{job_id}", "put"): "JobChange",
+    ("/api/v1/jobs/{job_id}", "patch"): "JobChange",
+    ("/api/v1/jobs/by-key/{key}", "put"): "JobSpec",
+    ("/api/v1/jobs:batch", "post"): "JobSpec",
+    ("/api/v1/schedules/preview", "post"): "PreviewRequest",
+    ("/api/v1/api-keys", "post"): "KeyRequest",
+    ("/api/v1/dead-letters/redrive", "post"): "RedriveRequest",
+    ("/api/v1/signing-key/rotate", "post"): "RotateRequest",
+    ("/api/v1/subscriptions", "post"): "SubscriptionRequest",
+    ("/api/v1/connections/{name}", "put"): "ConnectionRequest",
+    ("/api/v1/workers/join", "post"): "Joining",
+    ("/api/v1/workers/poll", "post"): "Polling",
+    ("/api/v1/workers/report", "post"): "Reporting",
+    ("/api/v1/workers/leave", "post"): "Leaving",
 }
 _SECURITY = {
     "token": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
@@ -76,12 +63,12 @@ _SECURITY = {
 
 
 def _operation_id(handler: HTTPRouteHandler, *_: object) -> str:
-    """The handler's own name. Code generators name functions after it, so it says all, and no two have the same."""
+    """Returns the handler's name. Code generators name functions after it, so it must be complete and unique."""
     return handler.handler_name
 
 
 class WordSchemas(OpenAPISchemaPlugin):
-    """Lists the known words of a field that is text with an enum beside it (`wire.words`)."""
+    """Lists the known values of a text field that has an enum in its annotation (`wire.words`)."""
 
     def is_plugin_supported_field(self, field_definition: FieldDefinition) -> bool:
         return any(isinstance(beside, EnumType) for beside in field_definition.metadata)
@@ -105,7 +92,7 @@ def openapi_config() -> OpenAPIConfig:
 
 @cache
 def openapi_document(app: Litestar) -> dict[str, Any]:
-    """OpenAPI 3.1, from the routes and the types."""
+    """Returns the OpenAPI 3.1 document, made from the routes and the types."""
     document = app.openapi_schema.to_schema()
     kinds = [
         JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Problem, ConnectionRequest,
@@ -115,10 +102,10 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)
     schemas |= {"JobSpec": shapes[0], "JobView": shapes[5]}
     schemas["CreatedJob"]["properties"]["status"] = {"$ref": _REF.format(name="JobStatus")}
-    # What does not say its type is a request. (One that does, and is not, is told apart by it.)
+    # A job without a type is an HTTP request, so `type` does not discriminate.
     schemas["HttpJob"]["required"].remove("type")
     del schemas["JobSpec"]["discriminator"]
-    del schemas["SqlQuery"]["properties"]["bound_to"]  # the server's own: what a request says there is put right
+    del schemas["SqlQuery"]["properties"]["bound_to"]  # set by the server, which replaces a request's value
     changes = [declared.change_of(kind, schemas) for kind in shapes[0]["anyOf"]]
     schemas["JobChange"] = {"title": "JobChange", "description": _CHANGE_MEANS, "anyOf": changes}
     components = document.setdefault("components", {})
@@ -132,7 +119,10 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
         for method, operation in operations.items():
             if body := _BODIES.get((path, method)):
                 required = (path, method) not in declared.OPTIONAL_BODIES
-                operation["requestBody"] = {"required": required, "content": body}
+                schema: dict[str, Any] = {"$ref": _REF.format(name=body)}
+                if path.endswith(":batch"):  # NDJSON is only described in text: code generators don't support it
+                    schema = {"type": "array", "items": schema, "maxItems": MOST_JOBS}
+                operation["requestBody"] = {"required": required, "content": {"application/json": {"schema": schema}}}
             operation["parameters"] = declared.parameters(path, method, operation.get("parameters", []))
             if path in PUBLIC:
                 operation["security"] = []
@@ -149,7 +139,7 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
 
 @cache
 def openapi_body(app: Litestar) -> bytes:
-    """The document as it is sent. Anybody may ask for it, so it is encoded once."""
+    """Returns the encoded document. It is encoded once, because the route is public."""
     return msgspec.json.encode(openapi_document(app))
 
 
@@ -159,20 +149,17 @@ def docs_body(app: Litestar) -> bytes:
 
 
 @get("/openapi.json", include_in_schema=False, right=ANYONE)
-async def get_openapi(request: Request[Any, Any, Any]) -> Response[bytes]:
+async def get_openapi(request: AnyRequest) -> Response[bytes]:
     return Response(openapi_body(request.app), media_type="application/vnd.oai.openapi+json")
 
 
 @get("/docs", include_in_schema=False, right=ANYONE)
-async def get_docs(request: Request[Any, Any, Any]) -> Response[bytes]:
-    headers = {
-        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
-    }
+async def get_docs(request: AnyRequest) -> Response[bytes]:
+    headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"}
     return Response(docs_body(request.app), media_type="text/html; charset=utf-8", headers=headers)
 
 
-def docs_routes() -> list[HTTPRouteHandler]:
-    return [get_openapi, get_docs]
+DOCS_ROUTES = (get_openapi, get_docs)
 
 
 def _page(document: dict[str, Any]) -> str:
@@ -188,6 +175,6 @@ def _page(document: dict[str, Any]) -> str:
         "td{padding:.35rem .8rem .35rem 0;border-bottom:1px solid #e6e8eb;vertical-align:top}"
         ".m{font-weight:600;color:#0b63c5}code{font-size:.95em}</style>"
         f"<h1>Duetime API {escape(document['info']['version'])}</h1>"
-        "<p>The whole contract, with every type: <a href=/openapi.json>/openapi.json</a></p>"
+        "<p>The complete description, with all types: <a href=/openapi.json>/openapi.json</a></p>"
         f"<table>{rows}</table></html>"
     )

@@ -1,4 +1,4 @@
-"""Pages: limits, offsets, and cursors that name the last row of the page before."""
+"""Pages: limits, offsets, and cursors that name the last row of the previous page."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def check_page(limit: int, offset: int) -> None:
 
 
 def read_instant(value: str | None, name: str) -> int | None:
-    """The parameter `name`, if it is given. Raises InvalidRequest."""
+    """Returns the instant in the parameter `name`; None if it is not given. Raises InvalidRequest."""
     if value is None:
         return None
     try:
-        return parse_instant(value.replace(" ", "+"))  # a plus sign that came through a form is a blank
+        return parse_instant(value.replace(" ", "+"))  # form encoding turns a plus sign into a space
     except ValueError as error:
         raise InvalidRequest.at(f"/{name}", str(error)) from None
 
@@ -46,12 +46,12 @@ def read_cursor(cursor: str, kind: type[int] | type[str]) -> tuple[Any, str]:
         if is_id(row_id) and (value is None or isinstance(value, kind)) and not _is_absurd(value):
             return value, row_id
     except (ValueError, binascii.Error, msgspec.DecodeError):
-        pass  # every way of being wrong gets the one answer below
+        pass  # every invalid cursor gets the same error, below
     raise InvalidRequest.at("/cursor", "is not a cursor of this list; leave it out to start at the beginning")
 
 
 def _is_absurd(value: int | str | None) -> bool:
-    """No instant is that large and no name has a NUL: no database holds such a thing."""
+    """Returns whether no row can have this value: an instant that is too large, or a name with a NUL."""
     return "\0" in value if isinstance(value, str) else value is not None and abs(value) >= 2**63
 
 

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem+json: what happened, to what, and what to do. No error leaves in any other form."""
+"""Errors as RFC 9457 problem+json: what happened, to what, and what to do. Every error is sent in this form."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 import structlog
-from litestar import Request, Response
+from litestar import Response
 from litestar.exceptions import HTTPException
 from litestar.types import Send
 
+from duetime.api.queries import AnyRequest
 from duetime.domain.errors import ComeBack, DuetimeError, InsufficientStorage, InvalidRequest
 from duetime.wire.problems import Problem, ProblemField
 
@@ -24,7 +25,7 @@ log = structlog.get_logger()
 _TITLES = {
     "INVALID_REQUEST": "The request is not valid",
     "INVALID_SCHEDULE": "The schedule is not valid",
-    "UNAUTHORIZED": "Who are you?",
+    "UNAUTHORIZED": "Authentication is required",
     "FORBIDDEN": "You may not do this",
     "NOT_FOUND": "Not found",
     "CONFLICT": "Not possible in this state",
@@ -36,15 +37,19 @@ _TITLES = {
     "QUOTA_EXCEEDED": "Too many new jobs",
     "OVERLOADED": "Try again in a moment",
     "INSUFFICIENT_STORAGE": "The store is full",
-    "STALE_WRITE": "This node has lost its place",
+    "STALE_WRITE": "This node's lease has ended",
     "INTERNAL": "Something went wrong in Duetime",
 }
 _CODES = {400: "INVALID_REQUEST", 404: "NOT_FOUND", 405: "METHOD_NOT_ALLOWED", 413: "PAYLOAD_TOO_LARGE"}
 
 
 def shown_path(path: str) -> str:
-    """The path of a request, or its beginning: a client can send 8 kB of it."""
+    """Returns the path of a request, cut if it is long: a client can send 8 kB."""
     return path if len(path) <= LONGEST_PATH else f"{path[:LONGEST_PATH]}…"
+
+
+def _type_of(code: str) -> str:
+    return f"urn:duetime:problem:{code.lower().replace('_', '-')}"
 
 
 def problem_of(error: DuetimeError, instance: str = "") -> Problem:
@@ -55,7 +60,7 @@ def problem_of(error: DuetimeError, instance: str = "") -> Problem:
             current=error.current, limit=error.limit, requested=error.requested,
         )  # fmt: skip
     return Problem(
-        type=f"urn:duetime:problem:{error.code.lower().replace('_', '-')}",
+        type=_type_of(error.code),
         title=_TITLES.get(error.code, error.code),
         status=error.status,
         error=error.code,
@@ -78,43 +83,35 @@ def _respond(problem: Problem, headers: Mapping[str, str] = {}) -> Response[Any]
     return Response(body, status_code=problem.status, media_type=MEDIA_TYPE, headers={**headers, **_headers(problem)})
 
 
-def handle_duetime_error(request: Request[Any, Any, Any], error: DuetimeError) -> Response[Any]:
+def handle_duetime_error(request: AnyRequest, error: DuetimeError) -> Response[Any]:
     return _respond(problem_of(error, request.url.path))
 
 
-def handle_http_exception(request: Request[Any, Any, Any], error: HTTPException) -> Response[Any]:
-    """What the framework refuses by itself: unknown paths, methods, parameters that are not what they should be."""
+def handle_http_exception(request: AnyRequest, error: HTTPException) -> Response[Any]:
+    """Handles errors that the framework raises: unknown paths, methods that are not allowed, invalid parameters."""
     path = shown_path(request.url.path)
     status = error.status_code
     fields: tuple[ProblemField, ...] = ()
     message = error.detail
     if status == 404:
-        message = f"there is nothing at {path}; /openapi.json lists what there is"
+        message = f"there is no path {path}; /openapi.json lists all paths"
     elif status == 405:
-        message = f"{request.method} is not possible on {path}; /openapi.json lists what is"
+        message = f"{request.method} is not allowed on {path}; /openapi.json lists the methods"
     elif isinstance(error.extra, list):
         fields = tuple(ProblemField(f"/{_name(item)}", str(item.get("message", ""))) for item in error.extra)
         message = "; ".join(f"{field.pointer[1:]}: {field.message}" for field in fields) or message
     code = _CODES.get(status, "INVALID_REQUEST" if status < 500 else "INTERNAL")
-    problem = Problem(
-        f"urn:duetime:problem:{code.lower().replace('_', '-')}",
-        _TITLES[code],
-        status,
-        code,
-        message,
-        path,
-        list(fields),
-    )
-    return _respond(problem, error.headers or {})  # a 405 says there what is possible
+    problem = Problem(_type_of(code), _TITLES[code], status, code, message, path, list(fields))
+    return _respond(problem, error.headers or {})  # a 405 lists the allowed methods there
 
 
 def _name(item: dict[str, Any]) -> str:
-    """A parameter as the person wrote it. (`state` has another name inside: the framework has taken that one.)"""
+    """Returns a parameter's name in the URL. (A handler calls `state` `wanted`: the framework reserves `state`.)"""
     name = str(item.get("key", ""))
     return {"wanted": "state"}.get(name, name)
 
 
-def handle_anything(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+def handle_anything(request: AnyRequest, error: Exception) -> Response[Any]:
     return _respond(problem_of_defect(error, request.url.path))
 
 
@@ -126,7 +123,7 @@ def problem_of_defect(error: Exception, path: str) -> Problem:
 
 
 async def send_problem(send: Send, problem: Problem) -> None:
-    """For routes and guards outside the framework."""
+    """Sends a problem from code outside the framework."""
     body = msgspec.json.encode(problem)
     headers = [(b"content-type", MEDIA_TYPE.encode()), (b"content-length", b"%d" % len(body))]
     headers += [(name.encode(), value.encode()) for name, value in _headers(problem).items()]

@@ -1,4 +1,4 @@
-"""What people write into a query string, read and checked before a store sees it."""
+"""Reads and checks query parameters before they reach a store."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from litestar import Request
 
 from duetime.domain.errors import InvalidRequest
 
+AnyRequest = Request[Any, Any, Any]  # of the framework, with any user, auth and state
+
 E = TypeVar("E", bound=StrEnum)
 
 
-async def refuse_nul(request: Request[Any, Any, Any]) -> None:
-    """Before any handler: no text that is stored has a NUL, and PostgreSQL does not even take one to look for."""
+async def refuse_nul(request: AnyRequest) -> None:
+    """Raises InvalidRequest for a NUL, before any handler runs: PostgreSQL does not accept one in a query."""
     if b"%00" in request.scope["query_string"]:
         for name, value in request.query_params.multi_items():
             if "\0" in value:
@@ -21,7 +23,7 @@ async def refuse_nul(request: Request[Any, Any, Any]) -> None:
 
 
 def read_filter(word: str | None, kind: type[E], name: str) -> E | None:
-    """One of the words of `kind`. Not left to the framework: it takes the text `null` for a filter left out."""
+    """Returns the filter as a member of `kind`. (The framework would read the text `null` as no filter.)"""
     if word is None:
         return None
     try:

@@ -1,8 +1,8 @@
-"""The random part of the ids that people are given.
+"""The random part of ids.
 
-An id of a job or an execution begins with its millisecond. Within one, ten random bytes would shuffle what was created
-in order: a list "latest first" would show the second of two jobs below the first. So the bytes are one large number
-that rises by a random step. Ids of requests have no order, and are random from end to end.
+An id of a job or an execution begins with its millisecond. With random bytes after it, the ids of one millisecond would
+be in random order: a list "latest first" would show the second of two jobs below the first. So the bytes are one large
+number that grows by a random step. Request ids have no order, and all their digits are random.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import struct
 from collections.abc import Callable, Iterator
 
 _REQUEST_ID_BYTES = 16
-_AT_ONCE = 256  # ids whose random bytes are drawn together: each draw is a system call
+_AT_ONCE = 256  # ids whose random bytes are read together: each read is a system call
 _ROOM = 72  # bits of the first number; the ids hold 74, so that steps of 32 bits don't run out
 _LOW = (1 << 62) - 1
 
 
 def rising(random_bytes: Callable[[int], bytes]) -> Callable[[int], bytes]:
-    """A source of ten bytes for `make_id`, drawn from `random_bytes`, whose ids of one instant rise."""
+    """Returns a source of ten bytes for `make_id`, based on `random_bytes`: the ids of one instant grow."""
     number = int.from_bytes(random_bytes(_ROOM // 8), "big")
     steps = _steps(random_bytes)
 
@@ -36,9 +36,9 @@ def _steps(random_bytes: Callable[[int], bytes]) -> Iterator[int]:
 
 
 def request_ids(random_bytes: Callable[[int], bytes]) -> Iterator[bytes]:
-    """Yields request ids without end: 32 hexadecimal digits each, all of them random.
+    """Yields request ids without end: 32 random hexadecimal digits each.
 
-    No caller can guess the id of another's request, or tell from two of its own how many requests came between them.
+    A caller can't guess the ids of other callers, or count the requests between two of its own.
     """
     while True:
         digits = random_bytes(_REQUEST_ID_BYTES * _AT_ONCE).hex().encode()

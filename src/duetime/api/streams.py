@@ -14,7 +14,7 @@ from duetime.domain.shares import Holdings
 
 MOST_FOLLOWERS = 100  # each holds a connection and up to a thousand events
 COME_BACK_SECONDS = 10
-FAREWELL = b": others need this place; come back later\nretry: %d\n\n" % (COME_BACK_SECONDS * 1000)
+FAREWELL = b": other clients need this place; reconnect later\nretry: %d\n\n" % (COME_BACK_SECONDS * 1000)
 
 
 class StreamEnded(Exception):
@@ -51,7 +51,7 @@ class Streams:
         if not admitted:
             raise Overloaded(
                 f"all {self._tenants.capacity} streams are taken, and yours have their share of them: "
-                "end one of them, or come back later",
+                "end one of them, or try again later",
                 retry_after=COME_BACK_SECONDS,
             )
 

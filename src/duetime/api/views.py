@@ -26,13 +26,14 @@ from duetime.wire.jobs import (
     SqlQueryView,
 )
 
+encode = msgspec.json.encode
 # An instant for a field of a wire struct. The server fills in the text, always with milliseconds, which is encoded as
 # it is; a datetime would be encoded with microseconds, or without a fraction. The client decodes a datetime.
 instant = cast(Callable[[int], datetime], format_instant)
 
 
 def instant_or_none(at: int | None) -> datetime | None:
-    """An instant for a field of a wire struct; none for the end of time, where jobs on demand wait."""
+    """Returns an instant for a field of a wire struct; None for the end of time, when jobs on demand are due."""
     return None if at is None or at >= LATEST else instant(at)
 
 
@@ -42,27 +43,10 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
     finished = record.successes + record.failures
     view: JobView = _VIEWS[spec.type](
         job_id=record.job_id,
-        name=spec.name,
-        description=spec.description,
-        key=spec.key,
-        schedule=spec.schedule,
-        timezone=spec.timezone,
+        **{name: getattr(spec, name) for name in _FROM_SPEC},
         payload=_view_payload(spec.payload),
         retry_policy=policy_of(spec),
         timeout_seconds=timeout_of(spec),
-        priority=spec.priority,
-        start_at=spec.start_at,
-        end_at=spec.end_at,
-        max_runs=spec.max_runs,
-        catch_up=spec.catch_up,
-        overlap=spec.overlap,
-        jitter_seconds=spec.jitter_seconds,
-        dst=spec.dst,
-        delivery=spec.delivery,
-        after=spec.after,
-        on=spec.on,
-        webhooks=spec.webhooks,
-        tags=spec.tags,
         status=record.status,
         version=record.version,
         next_run_time=instant_or_none(record.due_at),
@@ -81,6 +65,10 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
     return view
 
 
+_FROM_SPEC = (
+    "name", "description", "key", "schedule", "timezone", "priority", "start_at", "end_at", "max_runs", "catch_up",
+    "overlap", "jitter_seconds", "dst", "delivery", "after", "on", "webhooks", "tags",
+)  # fmt: skip
 _VIEWS: dict[JobType, Any] = {
     JobType.HTTP_REQUEST: HttpJobView,
     JobType.SCRIPT: ScriptJobView,
@@ -105,7 +93,3 @@ def _view_payload(payload: Payload) -> HttpRequestView | ScriptView | SqlQueryVi
 
 def _percentile(ordered: list[int], share: float) -> int | None:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else None
-
-
-def encode(view: Any) -> bytes:
-    return msgspec.json.encode(view)

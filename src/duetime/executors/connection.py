@@ -53,32 +53,10 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "_body_bytes",
-        "_deadline",
-        "_framed",
-        "_framing",
-        "_head_bytes",
-        "_head_done",
-        "_head_only",
-        "_head_seconds",
-        "_keep_alive",
-        "_loop",
-        "_parser",
-        "_parts",
-        "_pieces",
-        "_received",
-        "_timer",
-        "_transport",
-        "_until",
-        "_waiter",
-        "address",
-        "body",
-        "idle_since",
-        "retry_after",
-        "reusable",
-        "status",
-        "tenant",
-    )
+        "_body_bytes", "_deadline", "_framed", "_framing", "_head_bytes", "_head_done", "_head_only", "_head_seconds",
+        "_keep_alive", "_loop", "_parser", "_parts", "_pieces", "_received", "_timer", "_transport", "_until",
+        "_waiter", "address", "body", "idle_since", "retry_after", "reusable", "status", "tenant",
+    )  # fmt: skip
 
     def __init__(self, address: str, head_seconds: float | None = None) -> None:
         self.address = address
@@ -236,7 +214,7 @@ class Connection(asyncio.Protocol):
     def on_message_begin(self) -> None:
         if self._waiter is None or self._waiter.done():
             # A second response in the same packet: stop the parser before it overwrites the first.
-            raise BadAnswer("sent an answer that nobody asked for")
+            raise BadAnswer("sent an unrequested response")
 
     def _stop_at_parts(self) -> NoReturn:
         """Stops the parser, for there are too many parts: each costs as much as some hundred bytes of a body."""

@@ -17,13 +17,7 @@ import re
 import socket
 import unicodedata
 from functools import lru_cache
-from ipaddress import (
-    IPv4Address,
-    IPv4Network,
-    IPv6Address,
-    IPv6Network,
-    ip_address,
-)
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Literal
 from urllib.parse import quote, urlsplit
 
@@ -263,8 +257,3 @@ class Guard:
         if target.address is not None:
             self.check(target.address)
         return target
-
-
-def parse_address(text: str) -> Address:
-    """Parses an address as a resolver returns it, zone id included. Raises ValueError if it is no address."""
-    return ip_address(text)

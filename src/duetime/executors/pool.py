@@ -141,13 +141,10 @@ class ConnectionPool:
     async def _open(self, target: Target, address: str) -> Connection:
         try:
             _, connection = await asyncio.get_running_loop().create_connection(
-                lambda: Connection(address, self._limits.header_seconds),
-                host=address,
-                port=target.port,
-                ssl=self._tls if target.tls else None,
-                server_hostname=target.host if target.tls else None,
+                lambda: Connection(address, self._limits.header_seconds), host=address, port=target.port,
+                ssl=self._tls if target.tls else None, server_hostname=target.host if target.tls else None,
                 ssl_handshake_timeout=self._limits.handshake_seconds if target.tls else None,
-            )
+            )  # fmt: skip
         except ConnectionAbortedError as error:
             if error.errno is None:  # raised by the event loop, not by the system: the handshake took too long
                 seconds = self._limits.handshake_seconds

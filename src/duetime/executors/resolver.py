@@ -21,11 +21,12 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from duetime.domain.shares import FairCache, FairQueue, Holdings
-from duetime.executors.guard import Address, BlockedTarget, parse_address
+from duetime.executors.guard import Address, BlockedTarget
 
 Lookup = Callable[[str], Awaitable[Sequence[str]]]
 
@@ -288,7 +289,7 @@ class Resolver:
             raise DnsError(f"The name {host} has no address.")
         for text in found:
             try:
-                self._check(parse_address(text))
+                self._check(ip_address(text))
             except BlockedTarget as problem:
                 raise BlockedTarget(f"{host} may not be called: {problem}") from None
             except ValueError:

@@ -19,7 +19,7 @@ from duetime.ports.logs import Line
 _NAME = re.compile(r"(\d{5,})-(\d{10})-(\d{10})-(\d+)\.jsonl")
 _PLACE = 0xFFFF_FFFF
 
-_encoder = msgspec.json.Encoder()
+encode_lines = msgspec.json.Encoder().encode_lines
 _decoder = msgspec.json.Decoder(Line)
 
 
@@ -57,10 +57,6 @@ def parse_chunk(path: str) -> Chunk | None:
         return None
     attempt, first, last, count = (int(part) for part in match.groups())
     return Chunk((attempt << 32) + first, (attempt << 32) + last, count, path)
-
-
-def encode_lines(lines: Sequence[Line]) -> bytes:
-    return _encoder.encode_lines(lines)
 
 
 def decode_lines(data: bytes) -> list[Line]:

@@ -109,13 +109,10 @@ class Scanned(NamedTuple):
 def scan(path: str, place: tuple[int, int], after: int, limit: int) -> Scanned:
     """Returns a page of lines beyond `after`, in order. The scan starts at `place`, which must lie before them."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open(path, "rb", buffering=0) as file:
+            return _scan(file.fileno(), place, after, limit)
     except FileNotFoundError:
         return Scanned([], (0, 0), 0)
-    try:
-        return _scan(file, place, after, limit)
-    finally:
-        os.close(file)
 
 
 def _scan(file: int, place: tuple[int, int], after: int, limit: int) -> Scanned:
@@ -147,18 +144,15 @@ class Measured(NamedTuple):
 def measure(path: str, known: Measured) -> Measured:
     """Returns the bytes of all lines' texts. It continues from an earlier measurement."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with open(path, "rb", buffering=0) as file:
+            count, last, offset = known if known.offset <= os.fstat(file.fileno()).st_size else Measured()
+            for line, end in _lines(file.fileno(), offset):
+                if line is not None and line.number > last:
+                    count, last = count + size_of(line.text) + 1, line.number
+                offset = end
+            return Measured(count, last, offset)
     except FileNotFoundError:
         return Measured()
-    try:
-        count, last, offset = known if known.offset <= os.fstat(file).st_size else Measured()
-        for line, end in _lines(file, offset):
-            if line is not None and line.number > last:
-                count, last = count + size_of(line.text) + 1, line.number
-            offset = end
-        return Measured(count, last, offset)
-    finally:
-        os.close(file)
 
 
 def _lines(file: int, offset: int) -> Iterator[tuple[Line | None, int]]:

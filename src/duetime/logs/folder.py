@@ -9,9 +9,7 @@ or read. A disk that stores nothing costs lines, which are counted, and never an
 from __future__ import annotations
 
 import asyncio
-import os
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -20,14 +18,15 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from duetime.domain.errors import Overloaded
-from duetime.logs.days import Totals, day_of, is_day, prune_days
+from duetime.logs.days import Totals, day_of, prune_days
+from duetime.logs.disk import LogDisk
 from duetime.logs.file import Appended, Measured, append, measure, scan
 from duetime.logs.lines import size_of
 from duetime.logs.memory import Memory, Writer, first_page, follows_on, joined
 from duetime.logs.outage_log import OutageLog
 from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, LogsUnusable, LogWriter, TenantsOf
-from duetime.private_files import make_folder
+from duetime.recent import Recent
 
 FLUSH_SECONDS = 0.05
 TURN_BYTES = 1024 * 1024  # of one tenant in one flush
@@ -35,10 +34,8 @@ PIECE_BYTES = 256 * 1024  # of one log in one flush
 CLOSE_SECONDS = 3.0  # the most that an attempt waits for its log
 TROUBLE_SECONDS = 1.0  # between two tries while writes fail
 LOOK_SECONDS = 0.2  # between looks at a file that another process may write to
-READERS = 4
 MOST_REMEMBERED = 1024  # executions for which read positions are cached
 PLACES_A_LOG = 8
-SUFFIX = ".log"
 
 log = structlog.get_logger()
 
@@ -56,6 +53,7 @@ class Batch(NamedTuple):
 class FolderLogs:
     def __init__(self, path: Path, limit_bytes: int, clock: Clock) -> None:
         self._path = str(path)
+        self._disk = LogDisk(self._path)
         self._limit_bytes = limit_bytes
         self._clock = clock
         self._memory = Memory()
@@ -68,19 +66,18 @@ class FolderLogs:
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._outage = OutageLog(self._path)
-        self._places: OrderedDict[str, dict[int, int]] = OrderedDict()
-        self._seen: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._measured: OrderedDict[str, Measured] = OrderedDict()
+        self._places = Recent[str, dict[int, int]](MOST_REMEMBERED)
+        self._seen = Recent[tuple[str, int], int](MOST_REMEMBERED)
+        self._measured = Recent[str, Measured](MOST_REMEMBERED)
 
     async def start(self) -> None:
         try:
-            await asyncio.to_thread(_check, self._path)
+            await self._disk.start()
         except OSError as error:
             raise LogsUnusable(
                 f"the logs of executions can't be kept in {self._path}: {error.strerror or error}; "
                 "give a folder that this user may write to"
             ) from error
-        self._readers = ThreadPoolExecutor(READERS, "duetime-logs-read")
         self._appender = ThreadPoolExecutor(1, "duetime-logs")
         self._stopping = False
         self._task = asyncio.create_task(self._run(), name="logs")
@@ -97,7 +94,7 @@ class FolderLogs:
         self._task = None
         self._outage.stop()
         self._appender.shutdown(wait=False)
-        self._readers.shutdown(wait=False)
+        self._disk.stop()
 
     def open(self, execution_id: str, attempt: int, tenant: str = "") -> LogWriter:
         writer = Writer(self._memory, self, execution_id, attempt, self._limit_bytes, self._clock, tenant)
@@ -150,40 +147,22 @@ class FolderLogs:
 
     async def size(self, execution_id: str) -> int:
         held = self._memory.list_lines(execution_id, 0)
-        path, known = self._path_of(execution_id), self._measured.get(execution_id, Measured())
-        found = await self._in_thread(execution_id, lambda: measure(path, known))
-        _remember(self._measured, execution_id, found)
+        path, known = self._disk.path_of(execution_id), self._measured.get(execution_id) or Measured()
+        found = await self._disk.call(execution_id, lambda: measure(path, known))
+        self._measured.put(execution_id, found)
         return found.bytes + sum(size_of(line.text) + 1 for line in held if line.number > found.last)
 
     async def remove(self, execution_ids: Collection[str]) -> None:
-        paths = [self._path_of(execution_id) for execution_id in execution_ids]
-        for execution_id in execution_ids:
-            self._places.pop(execution_id, None)
-            self._measured.pop(execution_id, None)
-        removed = await self._in_thread("", lambda: [_unlink(path) for path in paths])
-        for execution_id, count in zip(execution_ids, removed, strict=True):
+        ids = list(execution_ids)
+        for execution_id in ids:
+            self._places.pop(execution_id)
+            self._measured.pop(execution_id)
+        removed = await self._disk.remove(ids)
+        for execution_id, count in zip(ids, removed, strict=True):
             self._totals.add(day_of(execution_id), -count)
 
     async def prune(self, before: int, most_bytes: int, tenants_of: TenantsOf | None = None) -> int:
-        return await prune_days(self, self._totals, before, most_bytes, tenants_of)
-
-    async def list_days(self) -> list[str]:
-        return await self._in_thread("", lambda: [name for name in os.listdir(self._path) if is_day(name)])
-
-    async def measure(self, day: str) -> int:
-        return await self._in_thread("", lambda: sum(size for _, size in _list_files(self._folder(day))))
-
-    async def list_logs(self, day: str) -> list[tuple[str, int]]:
-        files = await self._in_thread("", lambda: _list_files(self._folder(day)))
-        return [(name.removesuffix(SUFFIX), size) for name, size in files]
-
-    async def remove_logs(self, day: str, execution_ids: Sequence[str]) -> None:
-        names = [execution_id + SUFFIX for execution_id in execution_ids]
-        await self._in_thread("", lambda: _remove_files(self._folder(day), names))
-
-    async def remove_day(self, day: str) -> int:
-        folder = self._folder(day)
-        return await self._in_thread("", lambda: _remove_files(folder, [name for name, _ in _list_files(folder)]))
+        return await prune_days(self._disk, self._totals, before, most_bytes, tenants_of)
 
     # Writing
 
@@ -239,7 +218,9 @@ class FolderLogs:
             lines, size = writer.first_waiting(min(budget, PIECE_BYTES))
             is_all = is_all and size == writer.waiting_bytes
             left[writer.tenant] = budget - size
-            batches.append(Batch(writer, self._path_of(writer.execution_id), writer.attempt, lines, writer.settled))
+            batches.append(
+                Batch(writer, self._disk.path_of(writer.execution_id), writer.attempt, lines, writer.settled)
+            )
             del self._dirty[writer]
         return batches, is_all
 
@@ -259,106 +240,37 @@ class FolderLogs:
     # Reading
 
     async def _scan(self, execution_id: str, after: int, limit: int, held: list[Line]) -> list[Line]:
-        path, place = self._path_of(execution_id), self._place(execution_id, after)
-        found = await self._in_thread(execution_id, lambda: scan(path, place, after, limit))
+        path, place = self._disk.path_of(execution_id), self._place(execution_id, after)
+        found = await self._disk.call(execution_id, lambda: scan(path, place, after, limit))
         self._remember_place(execution_id, *found.place)
         if found.size is None:
             return found.lines
         if not found.lines:
-            _remember(self._seen, (execution_id, after), found.size)
+            self._seen.put((execution_id, after), found.size)
         return joined(found.lines, held, limit)
 
     async def _changed(self, execution_id: str, after: int) -> bool:
         """Returns whether the file has lines beyond `after`. If its size is unchanged, the file is not read."""
-        path = self._path_of(execution_id)
         try:
-            size = await self._in_thread(execution_id, lambda: _size(path))
-            if size == self._seen.get((execution_id, after), 0):
+            size = await self._disk.size(execution_id)
+            if size == (self._seen.get((execution_id, after)) or 0):
                 return False
             return bool(await self._scan(execution_id, after, 1, []))
         except Overloaded:  # the next read raises it
             return False
 
     def _place(self, execution_id: str, after: int) -> tuple[int, int]:
-        places = self._places.get(execution_id, {})
+        places = self._places.get(execution_id) or {}
         return max((place for place in places.items() if place[0] <= after), default=(0, 0))
 
     def _remember_place(self, execution_id: str, number: int, offset: int) -> None:
-        places = self._places.get(execution_id, {})
+        places = self._places.get(execution_id) or {}
         places.pop(number, None)
         places[number] = offset
         if len(places) > PLACES_A_LOG:
             del places[next(iter(places))]
-        _remember(self._places, execution_id, places)
-
-    async def _in_thread(self, execution_id: str, call: Callable[[], T]) -> T:
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._readers, call)
-        except OSError as error:
-            what = f"the log of execution {execution_id}" if execution_id else "the folder of the logs"
-            raise Overloaded(
-                f"{what} can't be reached ({error.strerror or error}: {error.filename or self._path}); "
-                "see to its disk, or try again in a moment",
-                retry_after=5,
-            ) from error
-
-    def _folder(self, day: str) -> str:
-        return os.path.join(self._path, day)
-
-    def _path_of(self, execution_id: str) -> str:
-        return os.path.join(self._path, day_of(execution_id), execution_id + SUFFIX)
-
-
-K = TypeVar("K")
-
-
-def _remember(known: OrderedDict[K, T], key: K, value: T) -> None:
-    known[key] = value
-    known.move_to_end(key)
-    if len(known) > MOST_REMEMBERED:
-        known.popitem(last=False)
-
-
-def _check(path: str) -> None:
-    make_folder(path)
-    probe = os.path.join(path, f".probe-{os.getpid()}")
-    os.close(os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    os.unlink(probe)
+        self._places.put(execution_id, places)
 
 
 def _append_all(batches: list[Batch]) -> list[Appended]:
     return [append(batch.path, batch.attempt, batch.lines, batch.settled) for batch in batches]
-
-
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _unlink(path: str) -> int:
-    """Removes a file. Returns its size."""
-    size = _size(path)
-    with suppress(FileNotFoundError):
-        os.unlink(path)
-    return size
-
-
-def _list_files(folder: str) -> list[tuple[str, int]]:
-    """Returns the files, oldest first, because ids begin with their instant."""
-    found: list[tuple[str, int]] = []
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            with suppress(FileNotFoundError):
-                found.append((entry.name, entry.stat(follow_symlinks=False).st_size))
-    return sorted(found)
-
-
-def _remove_files(folder: str, names: Sequence[str]) -> int:
-    """Removes files, and the folder with its last file. Returns how many."""
-    for name in names:
-        _unlink(os.path.join(folder, name))
-    with suppress(OSError):  # the folder is not empty
-        os.rmdir(folder)
-    return len(names)

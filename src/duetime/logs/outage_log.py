@@ -1,5 +1,4 @@
-"""Logs outages of the log store to the node's own log: one warning when an outage begins, and one when it ends or the
-node stops."""
+"""Reports outages of the log store in the node's own log: one warning when an outage begins, one when it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ class OutageLog:
     def stop(self) -> None:
         """The node stops: lines that it still held are lost."""
         if self._lost_lines:
-            log.warning("logs of executions were lost with the stop", place=self._place, lost_lines=self._lost_lines)
+            log.warning("logs of executions were lost at the stop", place=self._place, lost_lines=self._lost_lines)
             self._lost_lines = 0
 
     def lose(self, lines: int) -> None:

@@ -1,4 +1,4 @@
-"""Imports that the process of a node makes in a way of its own."""
+"""Imports that a node makes differently from other programs."""
 
 from __future__ import annotations
 

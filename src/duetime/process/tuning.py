@@ -14,14 +14,14 @@ SWITCH_INTERVAL_SECONDS = 0.0005
 
 def tune_the_interpreter() -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
-    # A run under way holds a socket: take as many as the machine lets us have.
+    # A running attempt holds a socket: allow as many open files as the machine permits.
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    # What is loaded now stays: the collector need not look at it again. A burst makes many short-lived objects and no
-    # cycles, so it may look less often: 6 % of the time of a burst, measured.
+    # The modules loaded by now stay, so the collector does not have to scan them. A burst creates many short-lived
+    # objects and no cycles, so the collector may run less often: that saves 6 % of the time of a burst, measured.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 50)
-    # Zones come from the tzdata package, the same on every node, and not from what the machine happens to have.
+    # Zones come from the tzdata package, which is the same on every node, and not from the machine.
     zoneinfo.reset_tzpath(())

@@ -30,5 +30,5 @@ class Watchdog:
         self._timer.start()
 
     def _end(self) -> None:
-        log.error("the stop took longer than it may: the process ends now, and what it held is taken over")
+        log.error("the stop took too long: the process ends now, and its executions are recovered")
         os._exit(EXIT_CODE)

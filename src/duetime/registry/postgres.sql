@@ -1,24 +1,24 @@
--- Leases and shards on PostgreSQL. All time is the database's; all of it holds under READ COMMITTED (and under anything
--- stricter, where a recheck becomes an error and the call is made again).
+-- Leases and shards on PostgreSQL. All instants are from the database's clock. READ COMMITTED is enough. (At a stricter
+-- level a second check fails with an error, and the call is repeated.)
 --
--- Why it is free of races, told once:
+-- Why there are no races:
 --
 -- 1. A shard that is free at an epoch stays free until a take makes the next epoch: a release keeps the epoch, an ended
---    lease never comes back, and only `take` gives a shard an owner. So `take` may judge by its snapshot, however old,
---    and write where the epoch is still the one it judged. Of two takers the second waits for the row, finds the next
---    epoch, and gets nothing.
--- 2. `take` ends an expired lease before it takes its shards, and to end is to *write* the lease's row. `renew` writes the
---    same row. Whichever is second waits, sees the other's version and checks it again: after a renewal the lease is
---    not expired and nothing is taken; after an end the renewal is refused. (To lock the row instead of writing it would
---    not do: a renewal that had checked before it waited would go on without a second check.)
--- 3. Hence a renewal's view, which is of the snapshot from before it wrote, is right about the node's own shards: had one
---    been taken since, the lease would have ended, and there would be no answer.
--- 4. The taker's own lease is checked with a lock on its row: if it is being ended, `take` waits and then gets nothing. If
---    it expires right after, the shards are taken again by the next, at the next epoch; the taker's own trust ended
---    before.
--- 5. Everything but `renew` takes turns (an advisory lock of the transaction, so PgBouncer may share connections). Nothing
---    above rests on it: it keeps statements that lock several rows from locking each other out. `renew` locks one row
---    and then waits for nothing.
+--    lease never comes back, and only `take` gives a shard an owner. So `take` may decide on its snapshot, however old,
+--    and write only where the epoch is unchanged. Of two takers, the second waits for the row, finds the next epoch,
+--    and gets nothing.
+-- 2. `take` ends an expired lease before it takes its shards, and ends it by *writing* the lease's row. `renew` writes
+--    the same row. The second of the two waits, and then checks the new version of the row: after a renewal the lease
+--    has not expired, and nothing is taken; after an end the renewal is refused. (A lock on the row instead of a write
+--    is not enough: a renewal that checked before it waited would not check again.)
+-- 3. So the view of a renewal, from the snapshot before its write, is correct for the node's own shards: if one of them
+--    had been taken since, the lease would have ended, and the renewal would return nothing.
+-- 4. The taker's own lease is checked with a lock on its row: if another node ends it, `take` waits and then gets
+--    nothing. If it expires right after, another node takes the shards at the next epoch, when the taker no longer
+--    trusts its lease.
+-- 5. All statements but `renew` take turns, by an advisory lock of the transaction (PgBouncer may share connections).
+--    The points above do not depend on it. It prevents deadlocks of statements that lock several rows. `renew` locks
+--    one row and then waits for nothing.
 
 -- name: schema
 SELECT pg_advisory_xact_lock(hashtext('duetime.registry'), hashtext(current_schema()));
@@ -108,7 +108,7 @@ WITH turn AS MATERIALIZED (
     WHERE s.shard = ANY ($2::integer[])
       AND (s.owner IS NULL
            OR s.owner IN (SELECT node FROM over)
-           -- Its row bears a newer node of the same name by now.
+           -- A newer node of the same name has replaced its row.
            OR NOT EXISTS (SELECT FROM leases AS l WHERE l.node = s.owner))
 )
 UPDATE shards AS s SET owner = $1, epoch = s.epoch + 1

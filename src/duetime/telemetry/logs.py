@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import MutableMapping
+from contextlib import suppress
 from typing import Any, TextIO, cast
 
 import structlog
@@ -18,17 +19,13 @@ class _BestEffort:
     def __init__(self, file: TextIO) -> None:
         self._file = file
 
-    def write(self, text: str) -> int:
-        try:
-            return self._file.write(text)
-        except (OSError, ValueError):
-            return 0
+    def write(self, text: str) -> None:
+        with suppress(OSError, ValueError):
+            self._file.write(text)
 
     def flush(self) -> None:
-        try:
+        with suppress(OSError, ValueError):
             self._file.flush()
-        except (OSError, ValueError):
-            return
 
 
 def log_as_programs_do() -> None:

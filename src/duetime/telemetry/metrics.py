@@ -19,17 +19,17 @@ class Metrics:
             return Gauge(f"duetime_queue_{name}", what, registry=registry)
 
         self._bytes = gauge("memory_usage_bytes", "bytes of all jobs' definitions")
-        self._most_bytes = gauge("memory_limit_bytes", "bytes that they may have; +Inf: no limit")
+        self._most_bytes = gauge("memory_limit_bytes", "limit on these bytes; +Inf: no limit")
         self._percent = gauge("memory_utilization_percent", "usage of the limit")
         self._jobs = gauge("job_count", "jobs, of all tenants")
-        self._most_jobs = gauge("job_limit", "jobs that there may be; +Inf: no limit")
+        self._most_jobs = gauge("job_limit", "limit on the number of jobs; +Inf: no limit")
         self._clock_offset = Gauge(
             "duetime_clock_offset_seconds",
             "how far this node's clock is ahead of the database's; NaN: there is no other clock",
             registry=registry,
         )
         self.rejections = Counter(
-            "duetime_job_rejections", "jobs that were refused for want of room", ["reason"], registry=registry
+            "duetime_job_rejections", "jobs that were refused because the store was full", ["reason"], registry=registry
         )
         for reason in ("memory", "job_count"):
             self.rejections.labels(reason)

@@ -65,7 +65,7 @@ class KeyFile:
             found = os.stat(self._name)
         except FileNotFoundError:
             if self._seen is not None:
-                self._complain(f"{self.path} is gone: nothing can be encrypted. Put it back from a backup.")
+                self._complain(f"{self.path} is missing: nothing can be encrypted. Put it back from a backup.")
             return
         except OSError as error:
             self._complain(f"{self.path} can't be read: {error.strerror}")
@@ -93,7 +93,7 @@ class KeyFile:
             )
             return
         if mode & 0o077:
-            log.warning("others than its owner may read the file of keys: chmod 600 it", file=str(self.path))
+            log.warning("other users may read the file of keys: run chmod 600 on it", file=str(self.path))
         self._keys, self._seen, self._trouble = keys, seen, ""
         self._known.update({key.id: key for key in keys})
 

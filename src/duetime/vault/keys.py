@@ -1,4 +1,4 @@
-"""New keys that encrypt secrets."""
+"""Creates keys that encrypt secrets."""
 
 from __future__ import annotations
 

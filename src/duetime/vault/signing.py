@@ -39,7 +39,7 @@ class TenantKeys:
             )
         if any(len(secret) < LEAST_SECRET_BYTES for secret in self._secrets):
             log.warning(
-                "one of SIGNING_SECRETS is short: who has a key that is derived from it may guess it; "
+                "one of SIGNING_SECRETS is short: it can be guessed from a key that is derived from it; "
                 "`openssl rand -base64 32` prints a good one",
                 least_bytes=LEAST_SECRET_BYTES,
             )

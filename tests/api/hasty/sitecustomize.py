@@ -1,4 +1,4 @@
-"""For a node of the tests, by way of PYTHONPATH: it waits two seconds where others wait ten or sixty."""
+"""Loaded by a node of the tests through PYTHONPATH: shortens timeouts of ten or sixty seconds to two."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""For a node of the tests, by way of PYTHONPATH: names that only tests know, from the file `NAMES_OF_TESTS`.
+"""Loaded by a node of the tests through PYTHONPATH: resolves the names in the file `NAMES_OF_TESTS`.
 
 The file has a list of answers for each name: they are given in turn, the last one for ever. All else is asked of the
 system as ever.

@@ -1,4 +1,4 @@
-"""Scripts that print without end: beyond what anybody keeps, they are read at a pace that leaves the loop to others."""
+"""Scripts that print without end: output over the limit of a log is read slowly, so that the event loop stays free."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def flooding(share: Bandwidth, tenant: str) -> tuple[Output, Counting]:
 
 
 async def pour(output: Output) -> int:
-    """Print until nobody reads any more: the pipe is full for many turns of the loop. Answers how much was printed."""
+    """Prints until the pipe stays full for many turns of the event loop. Returns how much was printed."""
     poured, full = 0, 0
     while full < 100 and poured < 8 * FREE_BYTES:
         try:
@@ -57,7 +57,7 @@ async def pour(output: Output) -> int:
     return poured
 
 
-async def test_a_flood_is_read_no_further_than_its_free_part_until_its_next_turn(never: Bandwidth):
+async def test_a_flood_of_output_is_read_up_to_its_free_bytes_until_the_next_tick(never: Bandwidth):
     output, log = flooding(never, "hostile")
     poured = await pour(output)
     assert FREE_BYTES <= log.characters < min(FREE_BYTES + len(CHUNK), poured)
@@ -65,7 +65,7 @@ async def test_a_flood_is_read_no_further_than_its_free_part_until_its_next_turn
     assert log.characters == poured, "the end reads what is left, whoever's turn it is"
 
 
-async def test_what_prints_little_is_read_at_once_while_a_flood_waits(never: Bandwidth):
+async def test_little_output_is_read_at_once_while_a_flood_waits(never: Bandwidth):
     flood, _ = flooding(never, "hostile")
     await pour(flood)
     quiet, log = flooding(never, "hostile")
@@ -76,7 +76,7 @@ async def test_what_prints_little_is_read_at_once_while_a_flood_waits(never: Ban
         output.close()
 
 
-async def test_a_turn_is_shared_by_tenant_and_then_by_stream(monkeypatch: pytest.MonkeyPatch):
+async def test_a_tick_is_shared_by_tenant_and_then_by_stream(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(bandwidth, "TICK_SECONDS", 0)
     share, given, all_given = Bandwidth(), dict[str, list[int]](), asyncio.Event()
 

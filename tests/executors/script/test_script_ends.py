@@ -1,4 +1,4 @@
-"""However a script ends, or is ended, or loses those who watch it: nothing of it is left."""
+"""However a script ends, and whichever of its supervising processes dies: none of its processes is left."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ async def start(executor: ScriptExecutor, one: Attempt[Script], log: Kept, sign:
 
 
 @with_setsid
-async def test_what_a_script_leaves_behind_ends_with_it(executor: ScriptExecutor, attempt: MakeAttempt, folder: Path):
+async def test_processes_that_a_script_leaves_behind_end_with_it(
+    executor: ScriptExecutor, attempt: MakeAttempt, folder: Path
+):
     seconds, sign = some_seconds(), folder / "sign"
     one = attempt(f"{RUNAWAYS.format(n=seconds)} until [ -e {sign} ]; do sleep 0.01; done; echo done")
     running = asyncio.create_task(executor.execute(one))
@@ -64,8 +66,8 @@ async def test_a_script_that_takes_too_long_is_asked_to_end_first(
     assert alive(one.claim.execution_id) == []
 
 
-async def test_the_whole_group_gets_the_time_to_end_well(executor: ScriptExecutor, attempt: MakeAttempt):
-    """The shell itself dies at once; what it had started tidies up."""
+async def test_the_whole_process_group_gets_the_grace_period(executor: ScriptExecutor, attempt: MakeAttempt):
+    """The shell itself ends at once; its child cleans up first."""
     child = "(trap 'sleep 0.3; echo tidied; exit' TERM; echo up; while :; do sleep 0.01; done) & wait"
     outcome = await executor.execute(attempt(child, timeout_seconds=3))
     assert (outcome.error_type, outcome.exit_code, outcome.response) == (ErrorType.TIMEOUT, -15, "up\ntidied\n")
@@ -83,7 +85,7 @@ async def test_a_script_that_ignores_sigterm_is_killed_2_seconds_later(executor:
 
 
 @with_setsid
-async def test_a_cancelled_script_is_gone_when_the_cancellation_is_felt(
+async def test_a_cancelled_script_has_ended_when_the_cancellation_is_raised(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
     seconds = some_seconds()
@@ -100,9 +102,7 @@ async def test_a_cancelled_script_is_gone_when_the_cancellation_is_felt(
     await until(lambda: os.listdir(folder) == [])
 
 
-async def test_a_time_that_is_over_before_the_start_starts_nothing(
-    executor: ScriptExecutor, attempt: MakeAttempt, log: Kept
-):
+async def test_a_timeout_before_the_start_starts_nothing(executor: ScriptExecutor, attempt: MakeAttempt, log: Kept):
     outcome = await executor.execute(attempt("echo ran", timeout_seconds=0.001))
     assert outcome.error_type is ErrorType.TIMEOUT
     assert "nothing ran" in (outcome.error_message or "")
@@ -123,7 +123,7 @@ async def test_kill_9_of_the_node_leaves_no_orphan(folder: Path):
 
 
 @with_setsid
-async def test_kill_9_of_node_and_keeper_together_leaves_no_orphan(folder: Path):
+async def test_kill_9_of_node_and_fork_server_together_leaves_no_orphan(folder: Path):
     seconds = some_seconds()
     node = _node(folder, f"{RUNAWAYS.format(n=seconds)} wait")
     try:
@@ -165,7 +165,7 @@ asyncio.run(main())
     return subprocess.Popen([sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, text=True)
 
 
-async def test_a_script_does_not_notice_the_end_of_the_keeper_and_the_next_one_gets_another(
+async def test_a_script_outlives_its_fork_server_and_the_next_one_gets_another(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
     sign = folder / "sign"
@@ -180,7 +180,7 @@ async def test_a_script_does_not_notice_the_end_of_the_keeper_and_the_next_one_g
 
 
 @with_setsid
-async def test_a_script_that_loses_its_warden_fails_and_leaves_nothing(
+async def test_a_script_whose_supervisor_is_killed_fails_and_leaves_nothing(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept
 ):
     seconds = some_seconds()
@@ -196,7 +196,7 @@ async def test_a_script_that_loses_its_warden_fails_and_leaves_nothing(
     assert (await other).exit_code == 0
 
 
-async def test_a_script_that_loses_keeper_and_warden_does_not_outlive_them(
+async def test_a_script_does_not_outlive_its_fork_server_and_supervisor(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept
 ):
     one = attempt("echo up $PPID; while :; do sleep 0.05; done")
@@ -209,7 +209,7 @@ async def test_a_script_that_loses_keeper_and_warden_does_not_outlive_them(
     await until(lambda: alive(one.claim.execution_id) == [])
 
 
-async def test_a_keeper_that_does_not_answer_is_replaced(
+async def test_a_fork_server_that_does_not_respond_is_replaced(
     executor: ScriptExecutor, attempt: MakeAttempt, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("duetime.executors.script.run._READY_SECONDS", 2.0)
@@ -221,7 +221,7 @@ async def test_a_keeper_that_does_not_answer_is_replaced(
     assert executor.fork_server_pid != fork_server
 
 
-def test_the_keeper_loads_nothing_but_itself_and_the_standard_library():
+def test_the_fork_server_loads_only_itself_and_the_standard_library():
     """It has to start fast, and whatever it loads is in each of its supervisors, too."""
     root = str(Path(duetime.__file__).parents[1])
     program = (
@@ -233,7 +233,7 @@ def test_the_keeper_loads_nothing_but_itself_and_the_standard_library():
     assert told.stdout.split("\n")[:2] == ["__main__ duetime", "duetime duetime.executors"]
 
 
-async def test_the_keeper_goes_when_the_executor_stops(executor: ScriptExecutor, attempt: MakeAttempt):
+async def test_the_fork_server_ends_when_the_executor_stops(executor: ScriptExecutor, attempt: MakeAttempt):
     await executor.execute(attempt("", "true"))
     fork_server = executor.fork_server_pid
     await executor.stop()
@@ -241,7 +241,7 @@ async def test_the_keeper_goes_when_the_executor_stops(executor: ScriptExecutor,
     assert executor.fork_server_pid is None
 
 
-async def test_what_interrupts_the_node_does_not_reach_its_scripts(
+async def test_an_interrupt_of_the_node_does_not_reach_its_scripts(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
     """Ctrl-C goes to a whole process group; a service manager sends SIGTERM to the fork_server, too."""
@@ -258,7 +258,7 @@ async def test_what_interrupts_the_node_does_not_reach_its_scripts(
     assert executor.fork_server_pid == fork_server
 
 
-def test_all_of_it_holds_on_the_loop_that_production_runs_on(attempt: MakeAttempt, log: Kept, folder: Path):
+def test_scripts_end_the_same_way_on_uvloop(attempt: MakeAttempt, log: Kept, folder: Path):
     async def scenario() -> None:
         executor = ScriptExecutor(ScriptLimits(folder=folder), allowed=True)
         assert await executor.execute(attempt("echo hello")) == Outcome(exit_code=0, response="hello\n")

@@ -1,4 +1,4 @@
-"""Scripts that want more than they may have: they are bounded, ended and told so, and nobody else suffers."""
+"""Scripts that exceed their limits are ended with a message, and do not affect others."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_a_fork_bomb_is_ended_and_others_finish_meanwhile(
         pytest.param('setsid env -i sh "$0" & setsid env -i sh "$0" &', id="in new sessions", marks=with_setsid),
     ],
 )
-async def test_a_fork_bomb_whose_script_ends_at_once_is_gone_with_it(
+async def test_a_fork_bomb_ends_with_a_script_that_ends_at_once(
     executor: ScriptExecutor, attempt: MakeAttempt, folder: Path, bomb: str
 ):
     one = attempt(bomb)
@@ -89,7 +89,7 @@ async def test_a_fork_bomb_whose_script_ends_at_once_is_gone_with_it(
     assert alive(one.claim.execution_id, str(folder)) == []
 
 
-async def test_between_two_looks_the_kernel_bounds_the_processes(make_executor: MakeExecutor, attempt: MakeAttempt):
+async def test_between_two_checks_the_kernel_limits_the_processes(make_executor: MakeExecutor, attempt: MakeAttempt):
     outcome = await make_executor(processes=10).execute(attempt("", "grep", "Max processes", "/proc/self/limits"))
     bound = int(str(outcome.response).split()[2])
     if os.geteuid() == 0:
@@ -98,7 +98,7 @@ async def test_between_two_looks_the_kernel_bounds_the_processes(make_executor: 
         assert 20 < bound < 32_768
 
 
-async def test_one_process_cant_take_more_memory_than_it_may(make_executor: MakeExecutor, attempt: MakeAttempt):
+async def test_one_process_cant_exceed_the_memory_limit(make_executor: MakeExecutor, attempt: MakeAttempt):
     executor = make_executor(memory_bytes=100 * MIB)
     outcome = await executor.execute(attempt("b = bytearray(200 << 20)", interpreter=python()))
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.EXIT_CODE, 1)
@@ -106,7 +106,7 @@ async def test_one_process_cant_take_more_memory_than_it_may(make_executor: Make
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.EXIT_CODE, 1)
 
 
-async def test_many_processes_together_cant_either(make_executor: MakeExecutor, attempt: MakeAttempt):
+async def test_many_processes_together_cant_exceed_the_memory_limit(make_executor: MakeExecutor, attempt: MakeAttempt):
     """Each of them holds twenty million zeros in a variable, and sleeps over it."""
     executor = make_executor(memory_bytes=60 * MIB)
     one = attempt("for i in 1 2 3 4; do (x=$(printf %020000000d 0); sleep 60; echo $x) & done; wait")
@@ -126,13 +126,13 @@ async def test_memory_that_processes_share_counts_once(make_executor: MakeExecut
     assert (outcome.error_type, outcome.exit_code) == (None, 0)
 
 
-async def test_too_much_processor_time_is_said(make_executor: MakeExecutor, attempt: MakeAttempt):
+async def test_the_outcome_names_the_limit_on_processor_time(make_executor: MakeExecutor, attempt: MakeAttempt):
     outcome = await make_executor(cpu_seconds=1).execute(attempt("while :; do :; done"))
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.LIMIT_EXCEEDED, -signal.SIGXCPU)
     assert "more than 1 s of processor time" in (outcome.error_message or "")
 
 
-async def test_too_large_a_file_is_said(make_executor: MakeExecutor, attempt: MakeAttempt):
+async def test_the_outcome_names_the_limit_on_file_size(make_executor: MakeExecutor, attempt: MakeAttempt):
     outcome = await make_executor(file_bytes=MIB).execute(
         attempt("", "dd", "if=/dev/zero", "of=x", "bs=64k", "count=32")
     )
@@ -152,12 +152,12 @@ async def test_too_large_a_file_is_said(make_executor: MakeExecutor, attempt: Ma
         (1 << 8, 9.0, False),
     ],
 )
-def test_a_limit_is_told_from_another_end(status: int, cpu_seconds: float, is_limit: bool):
+def test_the_end_by_a_limit_is_distinguished_from_other_ends(status: int, cpu_seconds: float, is_limit: bool):
     outcome = outcome_of(Ended(status, cpu_seconds, ""), ScriptLimits(cpu_seconds=5), None)
     assert outcome.error_type is (ErrorType.LIMIT_EXCEEDED if is_limit else ErrorType.EXIT_CODE)
 
 
-def test_without_a_limit_on_processor_time_none_is_blamed():
+def test_without_a_limit_on_processor_time_the_outcome_names_none():
     assert outcome_of(Ended(signal.SIGKILL, 9.0, ""), ScriptLimits(), None).error_type is ErrorType.EXIT_CODE
     assert outcome_of(Ended(signal.SIGXCPU, 9.0, ""), ScriptLimits(), None).error_type is ErrorType.EXIT_CODE
 
@@ -172,7 +172,7 @@ async def test_a_flood_of_output_is_read_to_the_end_in_little_memory(executor: S
     assert log.most_bytes - before < 50 * MIB
 
 
-async def test_endless_output_ends_with_the_time(executor: ScriptExecutor, attempt: MakeAttempt):
+async def test_endless_output_ends_at_the_timeout(executor: ScriptExecutor, attempt: MakeAttempt):
     log = Counting()
     outcome = await executor.execute(_with_log(attempt("", "yes", timeout_seconds=1), log))
     assert (outcome.error_type, outcome.exit_code) == (ErrorType.TIMEOUT, -signal.SIGTERM)

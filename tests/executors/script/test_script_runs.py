@@ -1,4 +1,4 @@
-"""What a script is started with, what it leaves, and what is said of its end."""
+"""How a script is started, its output and its exit code, and the messages about its end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_exit_0_is_a_success_with_the_last_of_what_it_printed(executor: Sc
     assert await executor.execute(attempt("", "/bin/sh", "-c", ":")) == Outcome(exit_code=0)
 
 
-async def test_argv_reaches_the_program_as_it_is_without_a_shell(executor: ScriptExecutor, attempt: MakeAttempt):
+async def test_argv_reaches_the_program_unchanged_without_a_shell(executor: ScriptExecutor, attempt: MakeAttempt):
     outcome = await executor.execute(attempt("", "printf", "%s|", "a b", "$HOME", "*", "", "'\"", ";echo", "ü"))
     assert outcome.response == "a b|$HOME|*||'\"|;echo|ü|"
 
@@ -47,25 +47,25 @@ async def test_a_script_is_run_by_its_interpreter(executor: ScriptExecutor, atte
     assert outcome.response == "1 42\n"
 
 
-async def test_another_exit_code_is_kept_and_said(executor: ScriptExecutor, attempt: MakeAttempt):
+async def test_another_exit_code_is_stored_and_in_the_message(executor: ScriptExecutor, attempt: MakeAttempt):
     outcome = await executor.execute(attempt("echo so far; exit 3"))
     assert outcome == Outcome(ErrorType.EXIT_CODE, "The script exited with 3.", exit_code=3, response="so far\n")
 
 
-async def test_the_signal_that_ended_it_is_said(executor: ScriptExecutor, attempt: MakeAttempt):
+async def test_the_message_names_the_signal_that_ended_the_script(executor: ScriptExecutor, attempt: MakeAttempt):
     outcome = await executor.execute(attempt("kill -SEGV $$"))
     assert outcome == Outcome(ErrorType.EXIT_CODE, "The script was ended by signal SIGSEGV.", exit_code=-11)
 
 
-async def test_signals_act_in_a_script_as_anywhere_else(executor: ScriptExecutor, attempt: MakeAttempt):
-    """Python ignores some, and the fork server others; `yes` would write for ever to a pipe that nobody reads."""
+async def test_signals_have_their_default_actions_in_a_script(executor: ScriptExecutor, attempt: MakeAttempt):
+    """Python ignores some signals, and the fork server others. With SIGPIPE ignored, `yes` would never end."""
     for name, number in {"PIPE": 13, "XFSZ": 25, "INT": 2, "TERM": 15, "HUP": 1}.items():
         outcome = await executor.execute(attempt(f"kill -{name} $$; echo survived"))
         assert (name, outcome.exit_code, outcome.response) == (name, -number, None)
 
 
 @on_linux
-async def test_the_environment_holds_nothing_of_the_nodes_own(
+async def test_the_environment_has_nothing_from_the_node(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("NODE_SECRET", "hush")
@@ -90,7 +90,7 @@ async def test_the_environment_holds_nothing_of_the_nodes_own(
 
 
 @on_linux
-async def test_it_is_started_with_bounds_and_without_privileges(
+async def test_a_script_starts_with_limits_and_without_privileges(
     make_executor: MakeExecutor, attempt: MakeAttempt, log: Kept
 ):
     executor = make_executor(cpu_seconds=7, memory_bytes=300 << 20, file_bytes=2 << 20, open_files=33)
@@ -110,7 +110,7 @@ async def test_it_is_started_with_bounds_and_without_privileges(
     assert {name for name, path in open_files.items() if not path.endswith("/script")} == {"0", "1", "2"}
 
 
-async def test_it_runs_in_an_empty_folder_of_its_own_that_is_removed_with_all_in_it(
+async def test_a_script_runs_in_an_empty_private_folder_that_is_removed_afterwards(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
     nasty = "mkdir -p a/b 1 2/3; ln -s / a/root; touch a/b/c 1/x; chmod 500 a/b; chmod 0 a 1"
@@ -141,7 +141,7 @@ async def test_a_job_may_name_the_folder_it_runs_in(
     ("cwd", "words"),
     [("relative/place", "not absolute"), ("/no/such/folder", "is not there"), ("/dev/null", "entered")],
 )
-async def test_a_folder_it_cant_run_in_is_said(
+async def test_the_message_names_a_folder_that_cant_be_used(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, cwd: str, words: str
 ):
     outcome = await executor.execute(attempt("echo ran", cwd=cwd))
@@ -151,7 +151,7 @@ async def test_a_folder_it_cant_run_in_is_said(
 
 
 @as_root
-async def test_a_folder_that_is_closed_to_the_scripts_user_is_said(
+async def test_the_message_names_a_folder_that_the_scripts_user_cant_enter(
     executor: ScriptExecutor, attempt: MakeAttempt, folder: Path
 ):
     (folder / "closed").mkdir(mode=0o700)
@@ -159,7 +159,7 @@ async def test_a_folder_that_is_closed_to_the_scripts_user_is_said(
     assert "can't be entered by the user that scripts run as (62" in message
 
 
-async def test_a_program_that_is_not_there_is_said(executor: ScriptExecutor, attempt: MakeAttempt, folder: Path):
+async def test_the_message_names_a_missing_program(executor: ScriptExecutor, attempt: MakeAttempt, folder: Path):
     for argv in (("no-such-program",), ("/no/such/program", "x")):
         outcome = await executor.execute(attempt("", *argv))
         assert (outcome.error_type, outcome.exit_code) == (ErrorType.EXIT_CODE, 127)
@@ -167,7 +167,9 @@ async def test_a_program_that_is_not_there_is_said(executor: ScriptExecutor, att
     assert os.listdir(folder) == []
 
 
-async def test_a_program_that_cant_be_run_is_said(executor: ScriptExecutor, attempt: MakeAttempt, folder: Path):
+async def test_the_message_names_a_program_that_cant_be_run(
+    executor: ScriptExecutor, attempt: MakeAttempt, folder: Path
+):
     closed, lost, text = folder / "closed", folder / "lost", folder / "text"
     closed.write_text("#!/bin/sh\n")
     lost.write_text("#!/no/such/shell\n")
@@ -182,7 +184,7 @@ async def test_a_program_that_cant_be_run_is_said(executor: ScriptExecutor, atte
 
 
 @pytest.mark.parametrize(("argument", "env"), [("a\0b", {}), ("a", {"A=B": "c"}), ("a", {"A": "b\0"})])
-async def test_what_no_program_can_be_given_is_said(
+async def test_the_message_explains_an_invalid_argv_or_env(
     executor: ScriptExecutor, attempt: MakeAttempt, argument: str, env: dict[str, str]
 ):
     outcome = await executor.execute(attempt("", "true", argument, env=env))
@@ -190,7 +192,7 @@ async def test_what_no_program_can_be_given_is_said(
     assert "can't be handed to a program" in (outcome.error_message or "")
 
 
-async def test_a_missing_place_for_private_folders_is_said(attempt: MakeAttempt, tmp_path: Path):
+async def test_the_message_names_a_missing_parent_of_private_folders(attempt: MakeAttempt, tmp_path: Path):
     executor = ScriptExecutor(ScriptLimits(folder=tmp_path / "gone"), allowed=True)
     outcome = await executor.execute(attempt("echo ran"))
     assert "No private folder can be made in" in (outcome.error_message or "")
@@ -222,7 +224,7 @@ async def test_a_script_can_open_its_own_stderr(executor: ScriptExecutor, attemp
     assert log.text("stderr") == "oops\n"
 
 
-async def test_a_doubtful_lease_keeps_it_from_starting(
+async def test_a_script_does_not_start_if_the_lease_is_in_doubt(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
     place = folder / "place"
@@ -234,7 +236,7 @@ async def test_a_doubtful_lease_keeps_it_from_starting(
     assert (os.listdir(place), log.written) == ([], [])
 
 
-async def test_the_lease_is_asked_about_when_all_is_ready_to_start(
+async def test_the_lease_is_checked_when_the_script_is_ready_to_start(
     executor: ScriptExecutor, attempt: MakeAttempt, folder: Path
 ):
     """Right before, and not while the fork server may still have to be started."""
@@ -263,7 +265,7 @@ async def test_many_run_at_once_and_none_gets_the_output_of_another(executor: Sc
 
 
 @as_root
-async def test_roots_scripts_run_as_users_without_a_name_one_each(executor: ScriptExecutor, attempt: MakeAttempt):
+async def test_scripts_of_root_run_as_different_users_without_a_name(executor: ScriptExecutor, attempt: MakeAttempt):
     both = [attempt("id -u; id -G; until [ -e go ]; do sleep 0.01; done", timeout_seconds=3) for _ in range(2)]
     first, second = await asyncio.gather(*map(executor.execute, both))
     (user, groups), (other_user, other_groups) = (str(each.response).split() for each in (first, second))

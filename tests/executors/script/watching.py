@@ -1,4 +1,4 @@
-"""What tests of scripts look at: the log that a script wrote, and the processes that are left of it."""
+"""Helpers for tests of scripts: the log that a script wrote, and the processes that are left of it."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def alive(*marks: str) -> list[int]:
 
 
 def _words(pid: str) -> str:
-    """Empty for a process that is gone, or ended and not yet waited for."""
+    """Returns an empty text for a process that has ended, even if it was not waited for yet."""
     words = b""
     for file in ("cmdline", "environ"):
         try:

@@ -99,7 +99,7 @@ async def until_running(session: asyncpg.Connection, statement: str) -> list[int
 
 
 class Connections:
-    """What `find` answers, by name."""
+    """The URLs that `find` returns, by name."""
 
     def __init__(self) -> None:
         self.urls: dict[str, str] = {}
@@ -110,7 +110,7 @@ class Connections:
 
 @pytest.fixture
 async def database() -> str:
-    """Of a database that has nothing in it."""
+    """The URL of an empty database."""
     if not _made:
         async with connected(server_url()) as admin:
             await admin.execute(f"CREATE DATABASE {_NAME}")
@@ -133,7 +133,7 @@ async def _drop() -> None:
 
 @pytest.fixture
 async def session(database: str) -> AsyncIterator[asyncpg.Connection]:
-    """By which a test looks at what came of a job, or gets in its way."""
+    """A connection of the test: to read the effects of a job, or to block it."""
     async with connected(database) as connection:
         yield connection
 
@@ -169,7 +169,7 @@ def limits() -> SqlLimits:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Of the tenants' SQLite files."""
+    """The folder of the tenants' SQLite files."""
     folder = tmp_path / "sqlite"
     folder.mkdir()
     return folder

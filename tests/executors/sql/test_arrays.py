@@ -24,7 +24,7 @@ def test_the_text_of_an_array_is_read(text: str, name: str, read: object):
 
 
 @pytest.mark.parametrize("text", ["", "1", "{", "}", "{1}{2}", "{1}x", '{"a', "x{1}", "{{{{{{{1}}}}}}}", "[0:1]="])
-def test_what_is_no_array_stays_text(text: str):
+def test_text_that_is_not_an_array_stays_text(text: str):
     assert read_array(text, "int4") == text
 
 

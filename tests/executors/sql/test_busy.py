@@ -1,4 +1,4 @@
-"""What a database can't do now may pass, and is tried again; what it refuses is not."""
+"""Temporary errors of a database are retried. Errors in the statement are not."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _RAISE = "DO $$ BEGIN RAISE EXCEPTION 'as told' USING ERRCODE = '{state}'; END $
 
 
 @pytest.mark.parametrize("state", ["40001", "40P01", "53100", "53200", "53300", "55006", "55P03", "57P03"])
-async def test_what_may_pass_is_busy(postgres: Run, state: str):
+async def test_temporary_errors_are_busy(postgres: Run, state: str):
     assert f"SQLSTATE {state}" in sentence_of(await postgres(_RAISE.format(state=state)), ErrorType.DATABASE_BUSY)
 
 
 @pytest.mark.parametrize("state", ["22012", "23505", "42703", "42501", "55000", "54001", "57014", "P0001", "XX000"])
-async def test_what_would_be_refused_again_is_an_error(postgres: Run, state: str):
+async def test_permanent_errors_are_not_busy(postgres: Run, state: str):
     assert f"SQLSTATE {state}" in sentence_of(await postgres(_RAISE.format(state=state)), ErrorType.SQL_ERROR)
 
 
-async def test_a_lock_that_is_not_waited_for_is_busy(postgres: Run, session: asyncpg.Connection):
+async def test_a_lock_that_is_not_available_is_busy(postgres: Run, session: asyncpg.Connection):
     await session.execute("CREATE TABLE t (n int); INSERT INTO t VALUES (1)")
     async with session.transaction():
         await session.execute("SELECT * FROM t FOR UPDATE")
@@ -57,6 +57,6 @@ def test_a_locked_file_is_busy(tmp_path: Path):
         reader.close(True)
 
 
-def test_what_is_busy_is_tried_again_and_an_error_is_not():
+def test_a_busy_database_is_retried_and_an_error_is_not():
     assert is_retryable(ErrorType.DATABASE_BUSY, None)
     assert not is_retryable(ErrorType.SQL_ERROR, None)

@@ -12,7 +12,7 @@ from executors.sql.conftest import Connections, attempt_of, sentence_of
 
 
 @pytest.mark.parametrize("sslmode", ["require", "verify-ca", "verify-full"])
-async def test_a_tls_context_is_made_once_and_beside_the_event_loop(
+async def test_a_tls_context_is_created_once_and_in_a_thread(
     executor: SqlExecutor, connections: Connections, monkeypatch: pytest.MonkeyPatch, sslmode: str
 ):
     """Its making reads the system's roots: with each connection, it would hold up everything else on the node."""

@@ -29,12 +29,12 @@ asyncio.run(executor.execute(attempt_of("SELECT pg_sleep(600)", timeout_seconds=
 """
 
 
-async def test_a_connection_that_nobody_registered_is_told(executor: Executor):  # type: ignore[type-arg]
+async def test_an_unknown_connection_fails_with_its_name(executor: Executor):  # type: ignore[type-arg]
     said = sentence_of(await executor.execute(attempt_of("SELECT 1", connection="reports")), ErrorType.BLOCKED_TARGET)
     assert said == "There is no connection 'reports': register it, or name another in the job. Nothing was sent."
 
 
-async def test_a_connection_that_can_not_be_used_is_told(executor: SqlExecutor, connections: Connections):
+async def test_an_invalid_connection_fails_with_the_reason(executor: SqlExecutor, connections: Connections):
     connections.urls["it"] = "mysql://me:s3cret@host/app"
     said = sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
     assert "'it' can't be used" in said
@@ -42,24 +42,20 @@ async def test_a_connection_that_can_not_be_used_is_told(executor: SqlExecutor, 
 
 
 @pytest.mark.parametrize("rules", [SqlRules(allowed=False)])
-async def test_no_statement_runs_where_the_operator_has_not_allowed_sql(
-    executor: SqlExecutor, connections: Connections
-):
+async def test_no_statement_runs_if_sql_is_off(executor: SqlExecutor, connections: Connections):
     connections.urls["it"] = "postgresql://me@127.0.0.1:9/app"
     assert "ALLOW_SQL" in sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
 
 
 @pytest.mark.parametrize("rules", [SqlRules()])
-async def test_no_sqlite_file_is_opened_where_there_is_no_folder_for_them(
-    executor: SqlExecutor, connections: Connections
-):
+async def test_no_sqlite_file_is_opened_without_a_folder(executor: SqlExecutor, connections: Connections):
     connections.urls["it"] = "sqlite:///it.db?mode=rwc"
     assert "SQL_SQLITE_FOLDER" in sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
     assert executor.sqlite_server_pid is None
 
 
 @pytest.mark.parametrize("rules", [SqlRules()])
-async def test_a_name_with_one_address_that_is_not_allowed_is_not_called(
+async def test_a_name_with_one_blocked_address_is_not_called(
     executor: SqlExecutor, connections: Connections, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     """Neither at this address nor at the others."""

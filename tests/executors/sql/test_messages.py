@@ -1,4 +1,4 @@
-"""What of a server's messages the driver sees, however they are cut into pieces."""
+"""The messages of a server that the driver sees, in pieces of any size."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_pieces_of_any_size_give_the_same_bytes(size: int):
     assert (tally.parameters, tally.columns) == ((23, 1007, 16_400), (25, 604))
 
 
-def test_a_statement_without_columns_has_not_those_of_the_one_before():
+def test_a_statement_without_columns_does_not_get_those_of_the_previous_one():
     inner, tally = messages()
     inner.feed(PARAMETERS + columns(25) + PARAMETERS + message(b"n"))
     assert tally.columns == ()
@@ -61,7 +61,7 @@ def test_iterations_of_several_messages_add_up():
         inner.feed(scram("1"))
 
 
-def test_one_row_too_many_is_one_too_many():
+def test_a_row_over_the_limit_is_refused():
     inner, tally = messages()
     for _ in range(2):
         assert inner.feed(row(None) * (ROWS + SPARE_ROWS)) == row(None) * (ROWS + SPARE_ROWS)
@@ -71,14 +71,14 @@ def test_one_row_too_many_is_one_too_many():
         inner.feed(row(None))
 
 
-def test_notices_beyond_a_number_and_all_notifications_are_passed_over():
+def test_notices_over_the_limit_and_all_notifications_are_skipped():
     inner, _ = messages()
     notice, end = message(b"N", b"x\0"), message(b"Z", b"I")
     assert inner.feed(notice * MOST_NOTICES) == notice * MOST_NOTICES
     assert inner.feed(notice * 5 + message(b"A", b"channel") + end) == end
 
 
-def test_messages_of_any_kind_have_an_end():
+def test_messages_of_every_kind_are_limited():
     inner, _ = messages()
     inner.feed(message(b"C", b"SELECT 1\0") * MOST_OTHERS)
     with pytest.raises(Unfit, match="'C'"):
@@ -97,6 +97,6 @@ def test_messages_of_any_kind_have_an_end():
         message(b"T"),
     ],
 )
-def test_what_is_no_message_is_refused(sent: bytes):
+def test_bytes_that_are_not_a_message_are_refused(sent: bytes):
     with pytest.raises(Unfit, match="protocol"):
         messages()[0].feed(sent)

@@ -48,13 +48,13 @@ from executors.sql.conftest import Run, rows_of, sentence_of
         ("int4", None, None),
     ],
 )
-async def test_a_json_value_is_bound_as_the_type_that_is_wanted(
+async def test_a_json_value_is_bound_as_the_type_of_the_parameter(
     postgres: Run, type_: str, value: object, shown: object
 ):
     assert rows_of(await postgres(f"SELECT $1::{type_} AS v", value)) == [[shown]]
 
 
-async def test_types_that_people_make_are_bound_too(postgres: Run, session: asyncpg.Connection):
+async def test_user_defined_types_are_bound(postgres: Run, session: asyncpg.Connection):
     await session.execute("CREATE TYPE mood AS ENUM ('ok', 'sad'); CREATE DOMAIN few AS int CHECK (VALUE < 10)")
     await session.execute("CREATE TABLE t (m mood, f few, ms mood[])")
     outcome = await postgres("INSERT INTO t VALUES ($1, $2, $3) RETURNING *", "ok", 5, ["sad"])
@@ -74,12 +74,12 @@ async def test_types_that_people_make_are_bound_too(postgres: Run, session: asyn
         ("text", {}), ("interval", "1 day"), ("int4range", {}), ("numeric", "s3cret"),
     ],
 )  # fmt: skip
-async def test_a_value_that_does_not_fit_is_named_by_number_and_type(postgres: Run, type_: str, value: object):
+async def test_the_error_for_a_value_that_does_not_fit_has_number_and_type(postgres: Run, type_: str, value: object):
     said = sentence_of(await postgres(f"SELECT $1::text, $2::{type_}", "x", value), ErrorType.SQL_ERROR)
     assert said.startswith(f"Parameter $2 does not fit its type, {type_}: pass ")
     assert "s3cret" not in said
 
 
-async def test_as_many_values_are_given_as_the_statement_has_parameters(postgres: Run):
+async def test_the_number_of_values_must_be_the_number_of_parameters(postgres: Run):
     said = sentence_of(await postgres("SELECT $1::int", 1, 2), ErrorType.SQL_ERROR)
     assert said.startswith("The statement has 1 parameters, the job gives 2.")

@@ -21,7 +21,7 @@ async def test_rows_are_kept_as_a_small_table(postgres: Run):
     )
 
 
-async def test_what_returns_no_rows_tells_how_many_it_changed(postgres: Run):
+async def test_a_statement_without_rows_returns_the_number_of_changed_rows(postgres: Run):
     empty = {"columns": [], "rows": [], "truncated": False}
     assert table_of(await postgres("CREATE TABLE t (n int)")) == empty | {"row_count": 0}
     assert table_of(await postgres("INSERT INTO t SELECT generate_series(1, 7)")) == empty | {"row_count": 7}
@@ -38,12 +38,12 @@ async def test_several_statements_are_refused(postgres: Run, session: asyncpg.Co
 
 
 @pytest.mark.parametrize("statement", ["", "-- nothing", "COPY t FROM STDIN", "/* a */ copy t TO STDOUT", "BEGIN"])
-async def test_what_is_no_statement_of_its_own_is_refused(postgres: Run, statement: str):
+async def test_empty_statements_copy_and_begin_are_refused(postgres: Run, statement: str):
     assert "SQLSTATE" in sentence_of(await postgres(statement, timeout_seconds=3), ErrorType.SQL_ERROR)
     assert rows_of(await postgres("SELECT 1")) == [[1]]
 
 
-async def test_an_error_has_the_servers_words_and_its_sqlstate(postgres: Run, session: asyncpg.Connection):
+async def test_an_error_has_the_servers_message_and_sqlstate(postgres: Run, session: asyncpg.Connection):
     await session.execute("CREATE TABLE t (n int PRIMARY KEY); INSERT INTO t VALUES (1)")
     assert sentence_of(await postgres("INSERT INTO t VALUES (1)"), ErrorType.SQL_ERROR) == (
         'duplicate key value violates unique constraint "t_pkey". Key (n)=(1) already exists (SQLSTATE 23505)'
@@ -84,7 +84,7 @@ async def test_a_huge_result_is_not_loaded(postgres: Run, proxy: Proxy, monkeypa
     assert came < 1_000_000
 
 
-async def test_what_can_not_be_in_a_transaction_runs(postgres: Run, session: asyncpg.Connection):
+async def test_a_statement_that_can_not_run_in_a_transaction_runs(postgres: Run, session: asyncpg.Connection):
     await session.execute("CREATE TABLE t (n int)")
     await session.execute(
         "CREATE PROCEDURE p(INOUT n int) LANGUAGE plpgsql AS 'BEGIN INSERT INTO t VALUES (n); COMMIT; n := 2; END'"
@@ -112,7 +112,7 @@ async def test_notices_and_a_line_about_rows_and_time_go_to_the_log(postgres: Ru
     assert twelve.endswith(" ms")
 
 
-async def test_a_value_that_python_can_not_hold_is_told(postgres: Run):
+async def test_the_error_for_a_value_that_python_can_not_hold_has_advice(postgres: Run):
     said = sentence_of(await postgres("SELECT '4000-01-01 BC'::date"), ErrorType.SQL_ERROR)
     assert "column::text" in said
 
@@ -142,7 +142,7 @@ async def test_duetimes_own_address_is_refused_before_it_is_called(connections: 
     await own.stop()
 
 
-async def test_what_keeps_a_connection_from_standing_is_told_without_the_password(
+async def test_the_error_of_a_failed_connection_does_not_have_the_password(
     executor: SqlExecutor, connections: Connections, url: str
 ):
     closed = asyncio.get_running_loop()
@@ -163,7 +163,7 @@ async def test_what_keeps_a_connection_from_standing_is_told_without_the_passwor
         assert "s3cret" not in said + log.text
 
 
-async def test_a_server_that_does_not_answer_is_a_timeout(executor: SqlExecutor, connections: Connections):
+async def test_a_server_that_does_not_respond_is_a_timeout(executor: SqlExecutor, connections: Connections):
     server = await asyncio.get_running_loop().create_server(asyncio.Protocol, "127.0.0.1", 0)
     connections.urls["it"] = f"postgresql://me@127.0.0.1:{server.sockets[0].getsockname()[1]}/app"
     sentence_of(await executor.execute(attempt_of("SELECT 1", timeout_seconds=0.1)), ErrorType.TIMEOUT)
@@ -193,6 +193,6 @@ async def test_no_password_of_the_environment_goes_to_a_server(
     server.close()
 
 
-async def test_rows_come_as_the_clock_of_the_server_has_them(postgres: Run):
+async def test_now_is_the_current_time(postgres: Run):
     ((now,),) = rows_of(await postgres("SELECT now()"))
     assert abs((datetime.now(UTC) - datetime.fromisoformat(now)).total_seconds()) < 60

@@ -1,4 +1,4 @@
-"""What servers send is bounded: for a statement, and for a node, where the tenant with the most loses its largest."""
+"""The bytes from servers are limited per statement and per node. Over the node's limit, the largest tenant loses."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opened(received: Received, tenant: str) -> tuple[Meter, Line]:
     return meter, line
 
 
-def test_a_connection_that_brings_too_much_is_cut():
+def test_a_connection_that_receives_too_much_is_closed():
     meter, line = opened(received := Received(LIMIT), "one")
     assert meter.take(LIMIT)
     assert not meter.take(1)
@@ -37,7 +37,7 @@ def test_a_connection_that_brings_too_much_is_cut():
     assert "SQL_RECEIVE_LIMIT" in str(meter.problem)
 
 
-def test_each_statement_has_all_of_it():
+def test_each_statement_has_the_whole_limit():
     meter, line = opened(received := Received(LIMIT), "one")
     for _ in range(10):
         assert meter.take(LIMIT)
@@ -45,7 +45,7 @@ def test_each_statement_has_all_of_it():
     assert (line.is_cut, received.total) == (False, 0)
 
 
-def test_the_largest_of_the_tenant_with_the_most_is_cut_for_all():
+def test_the_largest_connection_of_the_largest_tenant_is_closed():
     received = Received(LIMIT)
     quiet, quiet_line = opened(received, "quiet")
     assert quiet.take(LIMIT)
@@ -75,7 +75,7 @@ async def test_a_statement_that_sends_too_much_fails_and_the_next_one_runs(postg
 
 
 @pytest.mark.parametrize("limits", [SqlLimits(received_bytes=100_000)])
-async def test_many_narrow_rows_are_passed_over_on_the_server(postgres: Run):
+async def test_many_narrow_rows_are_skipped_on_the_server(postgres: Run):
     outcome = await postgres("SELECT n, repeat('x', 100) FROM generate_series(1, 100000) AS n")
     assert outcome.error_type is None, outcome
 

@@ -1,4 +1,4 @@
-"""What is refused when a connection is registered, before anything is resolved or sent."""
+"""Connections that are refused when they are registered, before a name is resolved or anything is sent."""
 
 from __future__ import annotations
 

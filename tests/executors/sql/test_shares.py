@@ -1,4 +1,4 @@
-"""One tenant's slow statements and many connections: the others' statements run, and their connections stay warm."""
+"""Slow statements and many connections of one tenant: statements of others run, and their connections stay open."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_servers_whose_names_hang_do_not_keep_another_tenant_from_its_own(
         await asyncio.gather(*slow)
 
 
-async def test_tls_asks_for_the_name_though_the_connection_goes_to_its_address(
+async def test_tls_checks_the_name_although_the_connection_goes_to_its_address(
     executor: SqlExecutor, connections: Connections, certificate: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ):
     system, asked_for = socket.getaddrinfo, list[str | None]()

@@ -22,7 +22,7 @@ async def test_rows_are_kept_as_a_small_table(sqlite: Run):
     )
 
 
-async def test_what_returns_no_rows_tells_how_many_it_changed(sqlite: Run):
+async def test_a_statement_without_rows_returns_the_number_of_changed_rows(sqlite: Run):
     empty = {"columns": [], "rows": [], "truncated": False}
     assert table_of(await sqlite("CREATE TABLE t (n)")) == empty | {"row_count": 0}
     assert table_of(await sqlite("INSERT INTO t VALUES (1), (2)")) == empty | {"row_count": 2}
@@ -54,7 +54,7 @@ async def test_an_empty_statement_is_refused(sqlite: Run):
     assert "empty" in sentence_of(await sqlite("-- nothing"), ErrorType.SQL_ERROR)
 
 
-async def test_an_error_has_the_words_of_sqlite_and_its_code(sqlite: Run):
+async def test_an_error_has_the_message_and_code_of_sqlite(sqlite: Run):
     await sqlite("CREATE TABLE t (n UNIQUE)")
     await sqlite("INSERT INTO t VALUES (1)")
     assert sentence_of(await sqlite("INSERT INTO t VALUES (1)"), ErrorType.SQL_ERROR) == (
@@ -82,7 +82,7 @@ async def test_a_value_that_would_fill_the_memory_is_an_error(sqlite: Run):
     assert "SQLITE_TOOBIG" in sentence_of(await sqlite("SELECT zeroblob(900000000)"), ErrorType.SQL_ERROR)
 
 
-async def test_text_that_is_no_utf8_is_told(sqlite: Run):
+async def test_the_error_for_text_that_is_not_utf8_has_advice(sqlite: Run):
     assert "CAST" in sentence_of(await sqlite("SELECT CAST(x'ff' AS TEXT)"), ErrorType.SQL_ERROR)
 
 
@@ -168,7 +168,9 @@ async def test_nothing_is_done_once_the_lease_is_in_doubt(sqlite: Run):
         ("SAVEPOINT s", "transaction"),
     ],
 )
-async def test_what_reaches_beyond_the_data_is_refused(sqlite: Run, tmp_path: Path, statement: str, says: str):
+async def test_statements_that_reach_other_files_or_settings_are_refused(
+    sqlite: Run, tmp_path: Path, statement: str, says: str
+):
     other = tmp_path / "other.db"
     said = sentence_of(await sqlite(statement.format(other=other)), ErrorType.BLOCKED_TARGET)
     assert says in said
@@ -178,7 +180,7 @@ async def test_what_reaches_beyond_the_data_is_refused(sqlite: Run, tmp_path: Pa
 @pytest.mark.parametrize(
     "statement", ["PRAGMA table_info(t)", "PRAGMA user_version = 5", "PRAGMA journal_mode", "ANALYZE"]
 )
-async def test_what_only_asks_is_fine(sqlite: Run, statement: str):
+async def test_pragmas_that_only_read_are_allowed(sqlite: Run, statement: str):
     table_of(await sqlite(statement))
 
 
@@ -188,7 +190,7 @@ async def test_the_schema_can_not_be_written(sqlite: Run):
     assert rows_of(await sqlite("SELECT name FROM sqlite_master")) == [["t"]]
 
 
-async def test_a_file_that_is_not_there_is_made_only_if_asked(
+async def test_a_missing_file_is_created_only_with_mode_rwc(
     executor: SqlExecutor, connections: Connections, folder: Path
 ):
     missing = folder / "default" / "missing.db"

@@ -1,4 +1,4 @@
-"""Which file SQLite may open: one of the tenant's own, also when somebody puts a link in its place meanwhile."""
+"""SQLite opens only files in the tenant's folder, even if a link replaces a file meanwhile."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def inner(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("tenant", ["", ".", "..", "a/b", "A", "../a", "-", "x" * 64, "a\0"])
-def test_a_tenant_whose_name_no_folder_can_have_has_none(folder: Path, tenant: str):
+def test_a_tenant_whose_name_can_not_be_a_folder_has_no_files(folder: Path, tenant: str):
     with pytest.raises(Failed):
         enter_folder(str(folder), tenant, make=True)
     assert list(folder.iterdir()) == []
 
 
 @pytest.mark.parametrize("replace", ["symlink", "hard link", "other file"])
-def test_a_file_that_is_replaced_after_it_was_checked_is_found_out(inner: int, tmp_path: Path, replace: str):
+def test_a_file_that_is_replaced_after_the_check_is_detected(inner: int, tmp_path: Path, replace: str):
     other, file = tmp_path / "other.db", Path("it.db")
     other.write_bytes(b"")
     file.touch()
@@ -59,7 +59,7 @@ def test_the_file_that_was_checked_may_be_opened(inner: int):
     connection.close()
 
 
-def test_what_is_no_file_is_refused(inner: int):
+def test_links_folders_and_devices_are_refused(inner: int):
     os.mkfifo("pipe.db")
     os.mkdir("folder.db")
     Path("loop.db").symlink_to("loop.db")
@@ -69,7 +69,7 @@ def test_what_is_no_file_is_refused(inner: int):
                 find_file(inner, name, mode)
 
 
-def test_a_tenant_has_so_many_files_and_no_more(inner: int):
+def test_the_number_of_files_of_a_tenant_is_limited(inner: int):
     for number in range(MOST_FILES):
         find_file(inner, f"{number}.db", "rwc")
         Path(f"{number}.db-wal").touch()
@@ -79,7 +79,7 @@ def test_a_tenant_has_so_many_files_and_no_more(inner: int):
 
 
 @pytest.mark.parametrize("place", ["data", "data/inside", ".", "link"])
-def test_a_folder_that_lies_beside_duetimes_own_files_is_refused(
+def test_a_folder_that_overlaps_the_data_folder_is_refused(
     connections: Connections, data: Path, tmp_path: Path, place: str
 ):
     (tmp_path / "link").symlink_to(data)

@@ -1,4 +1,4 @@
-"""Statements on SQLite files run in processes that can be killed; that harms neither the file nor the node."""
+"""Statements on SQLite files run in processes that can be killed without harm to the file or the node."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def server_of(executor: SqlExecutor) -> int:
 
 
 async def until_it_runs(executor: SqlExecutor) -> int:
-    """The process of the one statement under way."""
+    """Returns the process id of the one running statement."""
 
     async def runs() -> bool:
         pid = executor.sqlite_server_pid
@@ -78,7 +78,7 @@ async def test_a_process_that_is_killed_while_it_writes_leaves_the_file_as_it_wa
 
 
 async def test_a_fork_server_that_was_killed_is_replaced(sqlite: Run, executor: SqlExecutor, file: Path):
-    """What it ran has ended with it, and is not tried again here: it had begun."""
+    """Its statements have ended with it, and are not retried here, because they had begun."""
     await sqlite("CREATE TABLE t (n)")
     running = asyncio.create_task(sqlite(f"INSERT INTO t SELECT {LONG_STEP}", timeout_seconds=100))
     with closing(apsw.Connection(str(file))) as look:

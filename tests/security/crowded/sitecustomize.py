@@ -1,4 +1,4 @@
-"""For a node of the tests, by way of PYTHONPATH: it takes 40 connections where others take thousands.
+"""Loaded by a node of the tests through PYTHONPATH: it accepts 40 connections instead of thousands.
 
 It never closes an idle one because of its age, so that the only reason to close one is that another takes its place.
 """

@@ -7,22 +7,22 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from litestar import Request
 from litestar.connection import ASGIConnection
 from litestar.exceptions import MethodNotAllowedException
 from litestar.handlers import BaseRouteHandler
 
 from duetime.api import paging
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.domain.errors import Forbidden, NotFound
 from duetime.domain.identity import Caller, check_owner, check_right
 from duetime.ports.store import ExecutionRecord, JobRecord
 
 RIGHT = "right"  # the key of a route's options that names the right it needs
-ANYONE = "anyone"  # also without identity: the gate lets public paths through
+ANYONE = "anyone"  # even without authentication: the gate passes public paths
 
 
-def get_caller(request: Request[Any, Any, Any]) -> Caller:
+def get_caller(request: AnyRequest) -> Caller:
     return cast(Caller, request.scope["user"])
 
 
@@ -34,7 +34,7 @@ def check_route(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRou
     if right is None and connection.scope.get("method") == "OPTIONS":  # the framework's own, incomplete route
         raise MethodNotAllowedException
     if right is None:
-        raise Forbidden(f"nobody may do this yet: {connection.url.path} does not say who")
+        raise Forbidden(f"no caller may use {connection.url.path}: the route declares no right")
     check_right(connection.scope["user"], right)
 
 

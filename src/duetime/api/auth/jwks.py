@@ -63,7 +63,7 @@ def _entries(file: Path) -> list[Any]:
     except (ValueError, RecursionError):
         raise BadKeys(f"{file}: is not JSON") from None
     if not isinstance(document, dict) or not isinstance(document.get("keys"), list):
-        raise BadKeys(f'{file}: is no JWKS; it should look like {{"keys": [{{"kty": "RSA", "kid": "…", …}}]}}')
+        raise BadKeys(f'{file}: is not a JWKS; it should look like {{"keys": [{{"kty": "RSA", "kid": "…", …}}]}}')
     return list(document["keys"])
 
 
@@ -93,7 +93,7 @@ def _read_key(name: str, entry: Any) -> VerifyingKey:
     except BadKeys:
         raise
     except (KeyError, TypeError, ValueError):  # a field is missing, not base64, or not a valid point or number
-        raise BadKeys(f"{name}: is not a whole {kind} public key") from None
+        raise BadKeys(f"{name}: is not a complete {kind} public key") from None
 
 
 def _check_purpose(name: str, entry: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ def _kind(name: str, kind: Any, curve: Any) -> tuple[str, Callable[[str, dict[st
         return "RS256", _read_rsa
     if kind == "OKP" and curve == "Ed25519":
         return "EdDSA", _read_ed25519
-    raise BadKeys(f"{name}: is of a kind that is not taken here; use RSA (RS256) or OKP with Ed25519 (EdDSA)")
+    raise BadKeys(f"{name}: has an unsupported type; use RSA (RS256) or OKP with Ed25519 (EdDSA)")
 
 
 def _read_rsa(name: str, entry: dict[str, Any]) -> RSAPublicKey:

@@ -10,9 +10,8 @@ by client address: made-up keys delay neither cached keys nor the first use of a
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
 from contextlib import nullcontext
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 import structlog
 
@@ -24,6 +23,7 @@ from duetime.domain.keys import hash_secret, is_secret, parse_key
 from duetime.places import Places
 from duetime.ports.clock import Clock
 from duetime.ports.store import KeyRecord, Writable
+from duetime.recent import Recent
 
 FRESH_SECONDS = 2.0
 MOST_CACHED = 4096  # of each kind
@@ -31,9 +31,7 @@ UNKNOWN_AT_ONCE = 2  # reads of keys that are not cached; an address below its s
 MOST_UNKNOWN_AT_ONCE = 8
 MOST_UNKNOWN_WAITING = 128  # of one address
 TOUCH_EVERY = MINUTE
-_NOBODYS = hash_secret("")  # compared with if there is no record, so that the check takes as long
-
-_Value = TypeVar("_Value")
+_NO_HASH = hash_secret("")  # compared if there is no record, so that the check takes the same time
 
 log = structlog.get_logger()
 
@@ -48,12 +46,12 @@ class Keyring:
     def __init__(self, store: KeyStore, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._found: _Recent[tuple[KeyRecord, float]] = _Recent(MOST_CACHED)
+        self._found = Recent[str, tuple[KeyRecord, float]](MOST_CACHED)
         # Separate, so that made-up keys evict no real one.
-        self._missing: _Recent[float] = _Recent(MOST_CACHED)
+        self._missing = Recent[str, float](MOST_CACHED)
         self._unknown = Places(UNKNOWN_AT_ONCE, MOST_UNKNOWN_AT_ONCE, MOST_UNKNOWN_WAITING, "unknown API keys")
         self._reading: dict[str, asyncio.Task[KeyRecord | None]] = {}
-        self._touched: _Recent[float] = _Recent(MOST_CACHED)
+        self._touched = Recent[str, float](MOST_CACHED)
         self._to_touch: set[str] = set()
         self._touching: asyncio.Task[None] | None = None
 
@@ -67,7 +65,7 @@ class Keyring:
             raise _refusal()
         key_id, secret = parsed
         record = await self._record(key_id, address)
-        if not is_secret(secret, record.secret_hash if record else _NOBODYS) or record is None:
+        if not is_secret(secret, record.secret_hash if record else _NO_HASH) or record is None:
             raise _refusal()
         now = self._clock.now()
         if record.revoked_at is not None or (record.expires_at is not None and now >= record.expires_at):
@@ -143,42 +141,16 @@ class Keyring:
                 self._to_touch.clear()
                 await self._store.apply([TouchKeys(now=self._clock.now(), key_ids=key_ids)])
         except Exception as error:  # noqa: BLE001 - when a key was last used is worth no more than a line in the log
-            log.warning("when API keys were last used could not be written", error=str(error) or type(error).__name__)
+            log.warning("the last uses of API keys could not be stored", error=str(error) or type(error).__name__)
         finally:
             self._touching = None
-
-
-class _Recent(Generic[_Value]):
-    """An LRU cache of `most` entries."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._entries: OrderedDict[str, _Value] = OrderedDict()
-
-    def get(self, name: str) -> _Value | None:
-        if name not in self._entries:
-            return None
-        self._entries.move_to_end(name)
-        return self._entries[name]
-
-    def put(self, name: str, value: _Value) -> None:
-        self._entries[name] = value
-        self._entries.move_to_end(name)
-        if len(self._entries) > self._most:
-            self._entries.popitem(last=False)
-
-    def pop(self, name: str) -> None:
-        self._entries.pop(name, None)
-
-    def __len__(self) -> int:
-        return len(self._entries)
 
 
 def _caller(record: KeyRecord) -> Caller:
     try:
         rights = rights_of(record.role, record.scopes or None)
     except ValueError:  # written by a newer version: this one does not know what the scope grants
-        log.warning("an API key has a scope that this version does not know: refused", key_id=record.key_id)
+        log.warning("an API key was refused: it has a scope that this version does not support", key_id=record.key_id)
         raise _refusal() from None
     return Caller(
         record.tenant, record.user_id, record.role, tier_of(record.role, record.tier), rights, record.key_id,
@@ -188,5 +160,5 @@ def _caller(record: KeyRecord) -> Caller:
 
 def _refusal() -> Unauthorized:
     return Unauthorized(
-        "this API key is not taken: it is unknown, revoked or expired; an admin makes one with `duetime token create`"
+        "this API key is unknown, revoked or expired; an admin creates a new one with `duetime token create`"
     )

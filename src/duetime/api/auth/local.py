@@ -20,7 +20,7 @@ def check_local(host: bytes, origin: bytes) -> None:
     """Checks `Host` and `Origin` of a request. Raises Forbidden if it is not local."""
     if not _is_local(host) or (origin and not _is_of(origin, host)):
         raise Forbidden(
-            "without a JWT secret this server answers local requests only: use http://127.0.0.1 or http://localhost"
+            "without a JWT secret this server accepts local requests only: use http://127.0.0.1 or http://localhost"
         )
 
 

@@ -1,10 +1,10 @@
-"""Verifies tokens (JWT) and returns their callers. It must not know requests or routes.
+"""Verifies tokens (JWT) and returns their callers. Does not depend on requests or routes.
 
 The key decides the algorithm, never the token: JWT_SECRET verifies HS256 only, and a key of the JWKS file verifies the
 algorithm it is made for. A token without `kid` is verified with the secret, or, without a secret, with the only key in
 the file. A token with `kid` is verified with the key of that name in the file. All other ways to name a key in a header
 (jku, x5u, jwk, x5c) are ignored, and `crit` is refused. Claims are read only after the signature is verified, so a
-refusal tells a stranger nothing.
+refusal reveals nothing about them.
 """
 
 from __future__ import annotations
@@ -72,15 +72,11 @@ class Tokens:
         if now >= expires_at:
             self._cache.pop(token, None)
             raise Unauthorized("the token has expired; get a new one")
-        if known is None:
-            self._remember(token, caller, expires_at)
+        if known is None:  # only verified tokens are cached: made-up tokens must not fill the cache
+            if len(self._cache) >= MOST_CACHED:
+                del self._cache[next(iter(self._cache))]
+            self._cache[token] = (caller, expires_at)
         return caller
-
-    def _remember(self, token: str, caller: Caller, expires_at: int) -> None:
-        """Caches verified tokens only: made-up tokens must not fill the cache."""
-        if len(self._cache) >= MOST_CACHED:
-            del self._cache[next(iter(self._cache))]
-        self._cache[token] = (caller, expires_at)
 
     def _look_at_the_file(self, now: int) -> None:
         """Loads the file again if it has changed: keys rotate without a restart. An unusable file is only logged."""
@@ -94,11 +90,11 @@ class Tokens:
         try:
             keys = load_jwks(self._file)
         except BadKeys as error:
-            log.warning("JWKS_FILE has changed and can't be used: the keys of before stay", error=str(error))
+            log.warning("JWKS_FILE has changed and can't be used: the previous keys stay in use", error=str(error))
             return
         self._public = {key.kid: key for key in keys}
         self._cache.clear()
-        log.info("JWKS_FILE has changed: its keys hold from here on", kids=[key.kid for key in keys])
+        log.info("JWKS_FILE has changed: its keys are used from now on", kids=[key.kid for key in keys])
 
     def _read(self, token: str, now: int) -> tuple[Caller, int]:
         if len(token) > MOST_CHARACTERS:
@@ -110,33 +106,31 @@ class Tokens:
     def _claims(self, token: str) -> dict[str, Any]:
         """Returns the token's claims after verifying its signature."""
         if not _FORM.fullmatch(token):
-            raise Unauthorized(f"the token is no JWT; {_ADVICE}")
+            raise Unauthorized(f"the token is not a JWT; {_ADVICE}")
         try:
             header = _object(base64url_decode(token.split(".", 1)[0]))
         except (ValueError, RecursionError):
-            raise Unauthorized(f"the token is no JWT; {_ADVICE}") from None
+            raise Unauthorized(f"the token is not a JWT; {_ADVICE}") from None
         key = self._key_for(header)
         try:
             payload = _JWS.decode_complete(token, key.key, algorithms=[key.algorithm])["payload"]
         except (jwt.PyJWTError, ValueError, RecursionError):
-            raise Unauthorized("the token is not signed with a key that this server knows; get a new one") from None
+            raise Unauthorized("the token's signature does not fit any key of this server; get a new one") from None
         try:
             return _object(payload)
         except (ValueError, RecursionError):
-            raise Unauthorized(f"the token's claims are no JSON object; {_ADVICE}") from None
+            raise Unauthorized(f"the token's claims are not a JSON object; {_ADVICE}") from None
 
     def _key_for(self, header: dict[str, Any]) -> VerifyingKey:
         if "crit" in header:
-            raise Unauthorized("the token's header has 'crit', which is not taken here; get one without")
-        key = self._named(header["kid"]) if "kid" in header else self._unnamed()
+            raise Unauthorized("the token's header has 'crit', which is not supported; get a token without it")
+        kid = header.get("kid", "")
+        key = (self._public.get(kid) if isinstance(kid, str) else None) if "kid" in header else self._unnamed()
         if key is None:
-            raise Unauthorized("the token's kid names no key of this server, or has to name one; get a new token")
+            raise Unauthorized("the token's kid is missing, or names no key of this server; get a new token")
         if header.get("alg") != key.algorithm:
-            raise Unauthorized(f"the token's algorithm is not its key's, {key.algorithm}; sign it with that")
+            raise Unauthorized(f"the token's algorithm must be that of its key, {key.algorithm}; sign it with that")
         return key
-
-    def _named(self, kid: object) -> VerifyingKey | None:
-        return self._public.get(kid) if isinstance(kid, str) else None
 
     def _unnamed(self) -> VerifyingKey | None:
         if self._secret is not None:
@@ -237,7 +231,7 @@ def _user_id(claims: dict[str, Any]) -> str:
         raise Unauthorized(f"the token needs a user_id (or sub), text or a whole number; {_ADVICE}")
     text = str(value)
     if not 1 <= len(text) <= 128 or not text.isprintable() or " " in text:
-        raise Unauthorized("the token's user_id must have 1 to 128 visible characters; get a token with such a one")
+        raise Unauthorized("the token's user_id must have 1 to 128 visible characters; get a token with a valid one")
     return text
 
 

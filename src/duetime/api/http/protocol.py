@@ -21,20 +21,10 @@ import httptools
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from duetime.api.http import refusals
 from duetime.api.http.joining import JoiningTransport
 from duetime.api.http.refusal_log import refusal_log
-from duetime.api.http.refusals import (
-    FULL,
-    GIANT_HEAD,
-    LONG_TARGET,
-    MANY_AT_ONCE,
-    MANY_HEADERS,
-    MUCH_FRAMING,
-    NO_HTTP,
-    SLOW_BODY,
-    TRAILERS,
-    Refusal,
-)
+from duetime.api.http.refusals import Refusal
 from duetime.api.http.starts import REQUESTS_PER_ROUND, Starts
 from duetime.domain.sockets import Seat, Sockets, address_group
 from duetime.domain.wire import (
@@ -69,7 +59,7 @@ class _NoTrailers(list[tuple[bytes, bytes]]):
     """Replaces a request's list of headers once its head is complete: a later header is a trailer."""
 
     def append(self, header: tuple[bytes, bytes]) -> NoReturn:
-        raise _Refused(TRAILERS)
+        raise _Refused(refusals.TRAILERS)
 
 
 class _LingeringTransport:
@@ -101,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _lingering = False
     _discarded = 0  # bytes, while lingering
     _awaiting = False  # waiting for the rest of a body, which did not come with its head
-    _keep_alive = True  # the client's wish, restored once that body has come
+    _keep_alive = True  # what the client requested, restored once that body has arrived
     _body_bytes = 0  # of that body
     _body_seconds = 0.0  # how long we have waited for the client to send it
     _running: RequestResponseCycle | None = None
@@ -131,13 +121,16 @@ class BoundedProtocol(HttpToolsProtocol):
             evicted.evict()
         if self._seat is None:
             refusal_log.note(
-                log.warning, "a connection was refused: too many", address=self._address, connections=len(sockets)
+                log.warning,
+                "a connection was refused: too many are open",
+                address=self._address,
+                connections=len(sockets),
             )
-            self.transport.write(FULL.response())
+            self.transport.write(refusals.FULL.response())
             self.transport.close()
 
     def evict(self) -> None:
-        """Another connection has this one's seat."""
+        """Closes this connection: another one has its seat."""
         self._seat = None
         self.transport.abort()
 
@@ -155,7 +148,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.cycle = None  # type: ignore[assignment]
 
     def _disconnect(self) -> None:
-        """Tell the application that the client has disconnected. (uvicorn tells only the request sent last.)"""
+        """Reports to all requests that the client has disconnected. (uvicorn reports it to the latest request only.)"""
         running = self._running
         if running is not None and not running.response_complete:
             running.disconnected = True
@@ -177,19 +170,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self.parser.feed_data(data)
         except httptools.HttpParserError as error:
             cause = error.__context__
-            self._refuse(cause.refusal if isinstance(cause, _Refused) else NO_HTTP)
+            self._refuse(cause.refusal if isinstance(cause, _Refused) else refusals.NO_HTTP)
             return
         except httptools.HttpParserUpgrade:  # to another protocol than HTTP/1.1, which is not offered: ignore it
-            log.debug("an upgrade was asked for, and is not offered")
+            log.debug("a client requested an upgrade, which is not supported")
         if self._message_ended:  # the rest of this piece belongs to the next request, and is not counted
             self._message_ended = False
             self._framing = 0
         else:
             self._framing = framing_after(self._framing, size, self._piece_body)
         if self._framing > MAX_FRAMING_BYTES:
-            self._refuse(GIANT_HEAD if self._in_head else MUCH_FRAMING)
+            self._refuse(refusals.GIANT_HEAD if self._in_head else refusals.MUCH_FRAMING)
         elif self._in_head and len(self.headers) > MAX_HEADERS:
-            self._refuse(MANY_HEADERS)
+            self._refuse(refusals.MANY_HEADERS)
         elif not self._in_head:
             self._await_body(self._piece_body)
 
@@ -222,13 +215,13 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_url(self, url: bytes) -> None:
         self.url += url
         if len(self.url) > MAX_TARGET_BYTES:
-            raise _Refused(LONG_TARGET)
+            raise _Refused(refusals.LONG_TARGET)
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= MAX_PIPELINED:
-            raise _Refused(MANY_AT_ONCE)
+            raise _Refused(refusals.MANY_AT_ONCE)
         if len(self.headers) > MAX_HEADERS:
-            raise _Refused(MANY_HEADERS)
+            raise _Refused(refusals.MANY_HEADERS)
         self._in_head = False
         HttpToolsProtocol.on_headers_complete(self)
         self.headers = _NO_TRAILERS
@@ -248,7 +241,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._awaiting:
             self._body_came()
 
-    # A body that comes after its head
+    # A body that arrives after its head
 
     def _await_body(self, came: int) -> None:
         if not self._awaiting:
@@ -293,8 +286,8 @@ class BoundedProtocol(HttpToolsProtocol):
         HttpToolsProtocol.on_response_complete(self)
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Respond instead of the application and close the connection. A response that has begun is cut off."""
-        refusal_log.note(log.info, "a request was refused by its form", client=self.client, reason=refusal.message)
+        """Responds instead of the application and closes the connection. A response that has begun is cut off."""
+        refusal_log.note(log.info, "a request was refused early", client=self.client, reason=refusal.message)
         running = self._running
         under_way = running is not None and not running.response_complete
         cut = bool(self.pipeline) or (under_way and (running is not self.cycle or self.cycle.response_started))
@@ -306,7 +299,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.linger()
 
     def linger(self) -> None:
-        """Close the connection so that the client can still read the last response.
+        """Closes the connection so that the client can still read the last response.
 
         A socket that is closed with unread bytes sends a reset, and the client may lose the response. So only our
         direction is closed, and for a while all incoming bytes are discarded.
@@ -320,7 +313,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         self.transport.write_eof()
 
-    # Patience
+    # Timeouts
 
     def _look_after(self) -> None:
         now = self.loop.time()
@@ -333,7 +326,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._unread = unread
         if now - self._since > self._patience() or self._drips():
             self._give_up()
-        # also while it closes: it stays open as long as the client does not read the rest
+        # also while it closes: it stays open until the client has read the rest
         self._look = self.loop.call_later(LOOK_SECONDS, self._look_after)
 
     def _drips(self) -> bool:
@@ -343,7 +336,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _give_up(self) -> None:
         if self._awaiting and not self._lingering and not self._unread:
-            self._refuse(SLOW_BODY)
+            self._refuse(refusals.SLOW_BODY)
         else:
             self.transport.abort()
 
@@ -368,12 +361,12 @@ Request = tuple[BoundedProtocol, RequestResponseCycle, Any]  # the last one is t
 
 
 def request_starts(most: int = REQUESTS_PER_ROUND) -> Starts[Request]:
-    """For the protocols of one server."""
+    """Returns the starts that the protocols of one server share."""
     return Starts(most, _begin)
 
 
 def _begin(request: Request) -> None:
-    """A request that had to wait for its turn begins, unless its connection has ended meanwhile."""
+    """Begins a request that had to wait for its turn, unless its connection has ended meanwhile."""
     protocol, cycle, app = request
     if not cycle.disconnected:
         HttpToolsProtocol._start_asgi_task(protocol, cycle, app)

@@ -35,9 +35,7 @@ class Refusal:
         return b"%bx-request-id: %b\r\nconnection: close\r\n\r\n%b" % (self._head, request_id, self._body)
 
 
-NO_HTTP = Refusal(
-    InvalidRequest("this is not a valid HTTP/1.1 request; check its method, headers and framing"),
-)
+NO_HTTP = Refusal(InvalidRequest("this is not a valid HTTP/1.1 request; check its method, headers and framing"))
 GIANT_HEAD = Refusal(InvalidRequest(f"the request's headers have more than {MAX_FRAMING_BYTES} bytes; send less"), 431)
 LONG_TARGET = Refusal(
     InvalidRequest(
@@ -47,17 +45,17 @@ LONG_TARGET = Refusal(
 )
 MANY_HEADERS = Refusal(InvalidRequest(f"the request has more than {MAX_HEADERS} headers; send fewer"), 431)
 TRAILERS = Refusal(
-    InvalidRequest("the request has trailers, headers after its body, which are not taken; send them before the body"),
+    InvalidRequest("the request has trailers, headers after its body, which are refused; send them before the body")
 )
 MUCH_FRAMING = Refusal(
     InvalidRequest(
         f"chunk sizes and chunk extensions of the request exceed its body by {MAX_FRAMING_BYTES} bytes; "
         "send larger chunks, or a Content-Length"
-    ),
+    )
 )
 SLOW_BODY = Refusal(
     InvalidRequest(
-        f"the request's body fell silent, or comes slower than {LEAST_BYTES_PER_SECOND} bytes a second on average; "
+        f"the request's body stopped, or arrives slower than {LEAST_BYTES_PER_SECOND} bytes a second on average; "
         "send it in one go, or in smaller requests"
     ),
     408,
@@ -65,7 +63,7 @@ SLOW_BODY = Refusal(
 MANY_AT_ONCE = Refusal(InvalidRequest("too many requests were sent ahead on one connection; wait for responses"))
 FULL = Refusal(
     Overloaded(
-        "this server has as many connections as it takes, in all or from your address; close idle ones and try again",
+        "this server has reached its limit of connections, in total or from your address; close idle ones and retry",
         retry_after=1,
     )
 )

@@ -1,1 +1,1 @@
-"""The routes, a module for each part of the API. A handler reads a request, asks domain and store, returns a view."""
+"""The routes, one module per part of the API. A handler reads a request, calls domain and store, returns a view."""

@@ -1,4 +1,4 @@
-"""/api/v1/jobs/{id}/…: what one can do to a job, and ask about it."""
+"""/api/v1/jobs/{id}/…: pause, resume, cancel, run and retry a job; its status, history and coming instants; why."""
 
 from __future__ import annotations
 
@@ -95,11 +95,11 @@ class JobActionController(Controller):
             raise Conflict(f"the last execution of job {job_id} did not fail; use /run to run it once more")
         query = ExecutionQuery(caller.tenant, job_id, record.last_state, limit=1)
         failed = await context.store.list_executions(query)
-        # As a dead letter, so that it is none any more: a later redrive must not run it once again.
+        # Redriven, so that it is no longer a dead letter: a later redrive must not run it again.
         queued = await redrive(context, caller, failed[0]) if failed and failed[0].dead else None
         return queued or await add_execution(context, caller, job_id, Trigger.RETRY, "Job queued for retry")
 
-    @get("/status", summary="How a job stands, at a glance", right=Right.READ)
+    @get("/status", summary="A job's status in short", right=Right.READ)
     async def get_job_status(self, context: ApiContext, caller: Caller, job_id: str) -> JobGlance:
         record = await find_job(context, caller, job_id)
         open_states = [one.state for one in await _open_executions(context, caller, job_id)]
@@ -146,7 +146,7 @@ class JobActionController(Controller):
         if record.spec.after and record.due_at == LATEST:
             links = await context.store.list_links(job_id, caller.tenant)
             seen = [(link, link.is_there and caller.sees in (None, link.owner)) for link in links]
-            # Of a job that they may not see, neither that it is there nor that it has ended is told.
+            # A job that the caller may not see is described like a job that does not exist.
             holds += [
                 explain_wait(link.key, record.spec.on, is_seen)
                 for link, is_seen in seen
@@ -157,7 +157,7 @@ class JobActionController(Controller):
 
 
 async def _last_failure(context: ApiContext, record: JobRecord, opened: Sequence[ExecutionRecord]) -> str | None:
-    """Of an execution that is tried again, or else of the last one that ended."""
+    """Returns the failure of an execution that is retried, or else of the last one that ended."""
     found = [one for one in opened if one.state is State.RETRYING]
     if not found and record.last_state in (State.FAILED, State.TIMEOUT):
         query = ExecutionQuery(record.tenant, record.job_id, record.last_state, limit=1)
@@ -169,7 +169,7 @@ async def _last_failure(context: ApiContext, record: JobRecord, opened: Sequence
 
 
 async def _has_worker(context: ApiContext, record: JobRecord) -> bool:
-    """Whether a worker runs now that has the job's function. Of other types of jobs, always."""
+    """Returns whether a worker that has the job's function runs now; True for other types of jobs."""
     if not isinstance(record.spec, PythonJob):
         return True
     return bool(await context.store.list_workers(record.tenant, 1, function=record.spec.payload.function))
@@ -191,7 +191,7 @@ async def add_execution(context: ApiContext, caller: Caller, job_id: str, trigge
 
 
 async def redrive(context: ApiContext, caller: Caller, dead: ExecutionRecord) -> QueuedRun | None:
-    """None if it is no dead letter any more: somebody else was quicker."""
+    """Returns None if the execution is no longer a dead letter: another request was faster."""
     now = context.clock.now()
     execution_id = make_id(now, context.random_bytes(10))
     noted = entry(caller, now, "execution.retry", dead.execution_id)
@@ -215,7 +215,7 @@ async def list_coming(record: JobRecord, count: int) -> list[datetime]:
 
 
 async def _open_executions(context: ApiContext, caller: Caller, job_id: str) -> list[ExecutionRecord]:
-    """What is open, up to a page of each state: enough to say what holds a job."""
+    """Returns open executions, up to a page of each state: enough to explain what holds a job."""
     found: list[ExecutionRecord] = []
     for state in (State.RUNNING, State.RETRYING, State.QUEUED):
         query = ExecutionQuery(caller.tenant, job_id, state, limit=paging.MAX_LIMIT)
@@ -224,7 +224,7 @@ async def _open_executions(context: ApiContext, caller: Caller, job_id: str) -> 
 
 
 def _waits_its_turn(record: ExecutionRecord) -> bool:
-    """A dead letter that was driven again at a pace: the timetable does not wait for it."""
+    """Returns whether this is a redriven dead letter that waits for its pace: the timetable does not wait for it."""
     return (
         record.state is State.QUEUED and record.trigger is Trigger.RETRY and record.attempt == 0
         and record.due_at > record.scheduled_at
@@ -237,7 +237,7 @@ async def list_page(
     paging.check_page(limit, offset)
     after = paging.read_cursor(cursor, str)[1] if cursor else None
     query = msgspec.structs.replace(query, limit=limit + 1, offset=offset, after=after)
-    total = await context.store.count_executions(query)  # first: a page may be large, and waits for nothing
+    total = await context.store.count_executions(query)  # first, because the page may be large
     records = await context.store.list_executions(query)
     has_more = records.is_cut or len(records) > limit
     shown = records[:limit]

@@ -1,4 +1,4 @@
-"""/api/v1/audit: who changed what. For admins of the tenant."""
+"""/api/v1/audit: the record of changes, for admins of the tenant."""
 
 from __future__ import annotations
 
@@ -20,19 +20,16 @@ class AuditController(Controller):
     path = "/audit"
     tags = ("audit",)
 
-    @get("/", summary="Who changed what, latest first", right=Right.ADMIN)
+    @get("/", summary="List changes, latest first", right=Right.ADMIN)
     async def list_audit(
-        self,
-        context: ApiContext,
-        caller: Caller,
+        self, context: ApiContext, caller: Caller,
         actor: str | None = None,
         action: Annotated[str | None, Parameter(description="such as job.create or api_key.revoke")] = None,
         resource: Annotated[str | None, Parameter(description="the id of a job, an execution or a key")] = None,
         since: Annotated[str | None, Parameter(query="from", description="at or after this instant")] = None,
         until: Annotated[str | None, Parameter(query="to", description="before this instant")] = None,
-        limit: int = paging.DEFAULT_LIMIT,
-        cursor: str | None = None,
-    ) -> AuditList:
+        limit: int = paging.DEFAULT_LIMIT, cursor: str | None = None,
+    ) -> AuditList:  # fmt: skip
         paging.check_page(limit, 0)
         before = paging.read_cursor(cursor, int)[0] if cursor else None
         if cursor and before is None:

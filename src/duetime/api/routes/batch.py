@@ -1,27 +1,25 @@
-"""POST /api/v1/jobs:batch: many jobs at once, as a JSON array or as NDJSON, which is read as it comes.
+"""POST /api/v1/jobs:batch: creates many jobs at once, from a JSON array or from NDJSON, which is read as it arrives.
 
-An array is held in memory as a whole, so it may have 8 MB. NDJSON is not: a batch may have 100,000 jobs. What is held
-of it, a line whose end has not come and pages that are not written yet, counts among the large bodies of its tenant.
-When there is no room, nothing more is read for a while, and then the rest is refused.
+An array is held in memory as a whole, so it may have 8 MB. NDJSON is not: a batch may have 100,000 jobs. The held part
+of it (an incomplete line, and pages that are not written yet) counts among the large bodies of its tenant. If there is
+no room, the batch waits for a while, and then refuses the rest.
 
-A page of lines is checked while the pages before it are being written. One bad line spoils no other: not one that is
-too long, which is skipped up to its end, and not the ones past the bound, after which nothing is read. What was created
-is always answered.
+A page of lines is checked while the pages before it are written. A bad line does not affect other lines: a line that is
+too long is skipped up to its end, and lines over the limit are not read. The response always has the created jobs.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
-from litestar import Request, post
-from litestar.exceptions import HTTPException
+from litestar import post
 
 from duetime.api.advice import check_after
+from duetime.api.batch_lines import MOST_ARRAY_BYTES, MOST_BYTES, MOST_JOBS, TooMany, read_blocks
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.routes.create import Known, bound, create_command, new_job
 from duetime.api.yielding import Slices
 from duetime.domain.audit import entry
@@ -34,29 +32,24 @@ from duetime.domain.job import JobSpec, JobType
 from duetime.domain.weights import MOST_WEIGHT, memory_of, weigh
 from duetime.wire.jobs import BatchResult, Refused
 
-MOST_JOBS = 100_000
-MOST_BYTES = 256 * 1024 * 1024
-MOST_ARRAY_BYTES = 8 * 1024 * 1024
 PAGE = 1000
 PAGE_BYTES = 1024 * 1024  # of memory: a page ends at so many jobs, or when it takes so much
-JOINED = 64  # items of an array that are decoded together
 ROOM_SECONDS = 2.0  # how long a batch waits for room
 PAGES_UNDER_WAY = 4
-MOST_EXPLAINED = 1000  # refused lines; of the others, the answer has the index
-LONGEST_TEXT = 300  # of what is said about a refused line ...
+MOST_EXPLAINED = 1000  # refused lines that the response explains; of the others it has the index
+LONGEST_TEXT = 300  # characters of the message about a refused line ...
 MOST_FIELDS = 5  # ... and how many of its fields are named
 
 _LIMITS = (
     f"A JSON array may have {MOST_ARRAY_BYTES // 1024**2} MiB; a larger one is refused with 413. Send more as "
-    "`application/x-ndjson`, one job a line: it is read as it comes, "
-    f"up to {MOST_JOBS:,} jobs and {MOST_BYTES // 1024**2} MiB. One bad line spoils no other."
+    "`application/x-ndjson`, one job a line: it is read as it arrives, "
+    f"up to {MOST_JOBS:,} jobs and {MOST_BYTES // 1024**2} MiB. A bad line does not affect the others."
 )
 
-_NOT_READ = "this line and those after it were not read: send them anew"
+_NOT_READ = "this line and those after it were not read: send them again"
 
 _SQL = JobType.SQL_QUERY  # a name of the module is found faster than an enum's member
 Numbered = tuple[int, NewJob]
-Hold = Callable[[int], Awaitable[None]]
 
 
 @post(
@@ -64,7 +57,7 @@ Hold = Callable[[int], Awaitable[None]]
     status_code=200,
     request_max_body_size=MOST_BYTES, right=Right.WRITE,
 )  # fmt: skip
-async def create_jobs(request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> BatchResult:
+async def create_jobs(request: AnyRequest, context: ApiContext, caller: Caller) -> BatchResult:
     batch = _Batch(context, caller)
     try:
         await _read(request, batch)
@@ -73,96 +66,20 @@ async def create_jobs(request: Request[Any, Any, Any], context: ApiContext, call
         batch.release()
 
 
-async def _read(request: Request[Any, Any, Any], batch: _Batch) -> None:
-    """All lines. Raises Overloaded if there is no room for the first one."""
+async def _read(request: AnyRequest, batch: _Batch) -> None:
+    """Reads all lines. Raises Overloaded if there is no room for the first one."""
     try:
-        async for block in _blocks(request, batch.hold_rest):
+        async for block in read_blocks(request, batch.hold_rest):
             if block is None:
                 batch.refuse_line(PayloadTooLarge(f"the job has more than {MAX_BODY_BYTES} bytes, which is the most"))
             else:
                 await batch.add(block)
-    except _TooMany as bound:
+    except TooMany as bound:
         batch.refuse_rest(PayloadTooLarge(f"{bound}; {_NOT_READ}"))
     except Overloaded as error:
         if batch.is_empty:
             raise
         batch.refuse_rest(Overloaded(f"{error.message}; {_NOT_READ}", error.retry_after))
-
-
-class _TooMany(Exception):
-    """The request goes on past a bound of a batch. The message says which."""
-
-
-async def _blocks(request: Request[Any, Any, Any], hold_rest: Hold) -> AsyncIterator[bytes | None]:
-    """Whole lines, many at a time, whichever way the jobs came. None stands for one that is too long.
-
-    `hold_rest` is told the size of a line whose end has not come yet.
-    """
-    if "ndjson" in request.headers.get("content-type", ""):
-        async for block in _split(request, hold_rest):
-            yield block
-        return
-    body = await _array(request)
-    try:
-        items = msgspec.json.decode(body, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        message = f"the body is not a JSON array of jobs: {error}; for one job a line, send application/x-ndjson"
-        raise InvalidRequest.at("", message) from None
-    if len(items) > MOST_JOBS:
-        raise PayloadTooLarge(f"a batch may have {MOST_JOBS} jobs, this one has {len(items)}; none was created")
-    for start in range(0, len(items), JOINED):  # a line break inside an item is white space
-        yield b"\n".join(bytes(item).replace(b"\n", b" ") for item in items[start : start + JOINED])
-
-
-async def _array(request: Request[Any, Any, Any]) -> bytes:
-    """The whole body, of which no more is held than an array may have. Raises PayloadTooLarge."""
-    length = request.headers.get("content-length", "")
-    body = bytearray()
-    if not (length.isdecimal() and int(length) > MOST_ARRAY_BYTES):
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > MOST_ARRAY_BYTES:
-                break
-        else:
-            return bytes(body)
-    raise PayloadTooLarge(
-        f"a JSON array of jobs may have {MOST_ARRAY_BYTES} bytes, and none of this one's jobs was created; "
-        f"send one job a line as application/x-ndjson, which is read as it comes, up to {MOST_JOBS} jobs"
-    )
-
-
-async def _split(request: Request[Any, Any, Any], hold_rest: Hold) -> AsyncIterator[bytes | None]:
-    rest = bytearray()  # of a line whose end has not come yet
-    skipping = False  # that line is too long
-    async for chunk in _chunks(request):
-        if skipping:
-            _, line_break, chunk = chunk.partition(b"\n")
-            if not line_break:
-                continue
-            skipping = False
-        block, line_break, tail = chunk.rpartition(b"\n")
-        if line_break:
-            yield bytes(rest) + block
-            rest.clear()
-        rest += tail
-        if len(rest) > MAX_BODY_BYTES:
-            yield None
-            rest.clear()
-            skipping = True
-        await hold_rest(len(rest))
-    yield bytes(rest)
-
-
-async def _chunks(request: Request[Any, Any, Any]) -> AsyncIterator[bytes]:
-    began = False
-    try:
-        async for chunk in request.stream():
-            began = True
-            yield chunk
-    except HTTPException as error:
-        if not began or error.status_code != 413:
-            raise
-        raise _TooMany(f"a batch may have {MOST_BYTES} bytes") from None
 
 
 class _Batch:
@@ -178,16 +95,16 @@ class _Batch:
         self._also_refused: dict[str, list[int]] = {}  # by error
         self._connections: Known = {}
         self._slices = Slices(lambda: context.turns.wait(caller.tenant))
-        self._rest_bytes = 0  # held: of a line whose end has not come yet ...
+        self._rest_bytes = 0  # held: of the incomplete line ...
         self._page_bytes = 0  # ... and of the lines of the page
 
     @property
     def is_empty(self) -> bool:
-        """No line was read."""
+        """Whether no line was read."""
         return not self._index
 
     async def hold_rest(self, size: int) -> None:
-        """A line whose end has not come yet has so many bytes by now. Raises Overloaded when there is no room."""
+        """Counts the bytes of the incomplete line. Raises Overloaded if there is no room."""
         if size > self._rest_bytes:
             await self._hold(size - self._rest_bytes)
         elif size < self._rest_bytes:
@@ -199,7 +116,7 @@ class _Batch:
         try:
             bodies.add(tenant, size)
         except Overloaded:
-            await self._drain()  # what this batch has read is written first
+            await self._drain()  # first writes the jobs that this batch has read
             await bodies.add_patiently(tenant, size, ROOM_SECONDS)
 
     def _give_back(self, size: int) -> None:
@@ -207,12 +124,12 @@ class _Batch:
             self._context.bodies.remove(self._caller.tenant, size)
 
     def release(self) -> None:
-        """Nothing more is read, and no page begins. Those that are being written give back what they hold."""
+        """Gives back what is held, after the last read. Pages that are being written give back their own bytes."""
         self._give_back(self._rest_bytes + self._page_bytes)
         self._rest_bytes = self._page_bytes = 0
 
     async def add(self, block: bytes) -> None:
-        """Lines of jobs. In turns with other requests, also if every line is refused. Raises Overloaded."""
+        """Adds lines of jobs, in turns with other requests, even if every line is refused. Raises Overloaded."""
         if self._slices.is_over():
             await self._slices.give_way()
         weight = weigh(block)
@@ -237,26 +154,26 @@ class _Batch:
         if not self._page:
             self._give_back(self._page_bytes)
             self._page_bytes = 0
-        # A page that comes slowly is not held back until it is full: its instant would lie in the past.
+        # A page that fills slowly is written before it is full: its instant would be long past.
         elif self._page_bytes >= PAGE_BYTES or self._context.clock.now() - self._now >= SECOND:
             await self._flush()
 
     def _next_index(self) -> int:
         if self._index >= MOST_JOBS:
-            raise _TooMany(f"a batch may have {MOST_JOBS} jobs")
+            raise TooMany(f"a batch may have {MOST_JOBS} jobs")
         self._index += 1
         return self._index - 1
 
     def refuse_line(self, error: DuetimeError) -> None:
-        """The next line, which nobody has kept."""
+        """Refuses the next line, which was not kept."""
         self._refuse(self._next_index(), error)
 
     def refuse_rest(self, error: DuetimeError) -> None:
-        """The next line and all after it. Always in words, however many were refused before."""
+        """Refuses the next line and all after it. Always with a message, however many were refused before."""
         self._refused.append(_explained(self._index, error))
 
     async def _plan_line(self, index: int, item: JobSpec | bytes) -> None:
-        """One that is decoded by itself, to say what is wrong with it, or that names a connection or other jobs."""
+        """Plans a job by itself: its line has an error that must be found, or it names a connection or other jobs."""
         try:
             if isinstance(item, bytes) and len(item) > MAX_BODY_BYTES:
                 raise PayloadTooLarge(f"the job has {len(item)} bytes; {MAX_BODY_BYTES} are allowed")
@@ -274,7 +191,7 @@ class _Batch:
             self._now = self._context.clock.now()
         try:
             if len(self._refused) >= MOST_EXPLAINED and not is_zone(spec.timezone):
-                raise InvalidSchedule("")  # to look for the zone that was meant is the dearest refusal
+                raise InvalidSchedule("")  # finding the zone that was meant is the costliest refusal
             job = new_job(self._context, self._caller, spec, self._now)
         except DuetimeError as error:
             self._refuse(index, error)
@@ -318,7 +235,7 @@ class _Batch:
             context.events.publish("jobs.created", now, caller.tenant, {"count": created}, caller.user_id)
 
     def _together(self, jobs: Sequence[NewJob], now: int) -> CreateJobs:
-        """A page, and one entry of the audit for all of it: each job's first state stands in its later entries."""
+        """Returns the command for a page, with one audit entry: each job's first state is in its later entries."""
         noted = entry(
             self._caller, now, "job.create", "", None, {"count": len(jobs), "jobs": [job.job_id for job in jobs]}
         )

@@ -1,4 +1,4 @@
-"""/api/v1/circuits: targets that fail, those of them that are left alone for now, and how to try one at once."""
+"""/api/v1/circuits: targets that failed, whether they are called for now, and closing a circuit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""/api/v1/cluster: which nodes live, what they own, and where this one stands."""
+"""/api/v1/cluster: the living nodes, the shards that they own, and the standing of this node."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ async def get_cluster(context: ApiContext) -> Cluster:
 
 def view_cluster(state: ClusterState) -> Cluster:
     view = state.view or empty_view()
-    # Of its own shards a node knows more than the view that came with its last heartbeat: what it took and gave up
-    # since, and that its trust has ended.
+    # The view is from the last heartbeat. Since then this node may have taken or released shards, or lost them all with
+    # the trust in its lease.
     owners = [None if holding.owner == state.node else holding.owner for holding in view.shards]
     for shard in state.owned:
         owners[shard] = state.node

@@ -1,13 +1,12 @@
-"""/api/v1/connections: databases that SQL jobs may use, registered by a tenant's admin. No URL is ever read back."""
+"""/api/v1/connections: databases that SQL jobs may use, registered by a tenant's admin. No URL is ever returned."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Controller, Request, Response, delete, get, put
+from litestar import Controller, Response, delete, get, put
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant
 from duetime.domain.audit import entry
 from duetime.domain.commands import PutConnection, RemoveConnection
@@ -33,7 +32,7 @@ class ConnectionController(Controller):
 
     @put("/{name:str}", summary="Register a database, or give it another URL", right=Right.ADMIN)
     async def put_connection(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, name: str
+        self, request: AnyRequest, context: ApiContext, caller: Caller, name: str
     ) -> Response[ConnectionView]:
         wanted = decode(await request.body(), ConnectionRequest)
         if not 0 < len(name) <= LONGEST_NAME or "\0" in name:
@@ -57,7 +56,7 @@ class ConnectionController(Controller):
         await context.apply(PutConnection(now, caller.tenant, name, encrypted, shown, caller.user_id, noted, limit))
         return Response(ConnectionView(name, shown, instant(now), caller.user_id))
 
-    @delete("/{name:str}", summary="Forget a database; jobs that use it fail", status_code=200, right=Right.ADMIN)
+    @delete("/{name:str}", summary="Remove a database; jobs that use it fail", status_code=200, right=Right.ADMIN)
     async def remove_connection(self, context: ApiContext, caller: Caller, name: str) -> ConnectionMessage:
         noted = entry(caller, context.clock.now(), "connection.remove", name)
         await context.apply(RemoveConnection(caller.tenant, name, noted))

@@ -1,8 +1,8 @@
-"""Creating a job: the one route that is asked ten thousand times a second.
+"""Creates a job: the route that gets ten thousand requests a second.
 
-`create_job` is the whole of it. The framework's route (in jobs.py) calls it, and so does `QuickCreate`, which answers
-POST /api/v1/jobs before the framework is asked: routing, signatures and response objects cost as much again as reading,
-planning and storing the job (measured: docs/decisions/0009-a-bare-route-for-creates.md).
+`create_job` does all of it. The framework's route (in jobs.py) calls it, and so does `QuickCreate`, which handles
+POST /api/v1/jobs before the framework: the framework's routing, signatures and response objects take as long as
+reading, planning and storing the job (measured: docs/decisions/0009-a-bare-route-for-creates.md).
 """
 
 from __future__ import annotations
@@ -34,35 +34,25 @@ _IDEMPOTENCY_KEY = re.compile(r"[\x21-\x7e]{1,255}")
 
 _SWITCHES = {JobType.SCRIPT: "ALLOW_SCRIPTS=true", JobType.SQL_QUERY: "ALLOW_SQL=true"}
 
-Known = dict[str, str | None]  # where connections lead, by name; None: there is none
+Known = dict[str, str | None]  # the shown URLs of connections by name; None: there is no such connection
 
-_under_way: set[tuple[str, str]] = set()  # (tenant, key) of idempotent creates that this process is busy with
-
-
-def announce(context: ApiContext, job: NewJob, now: int) -> None:
-    context.engine.due_hint(job.due_at)
-    context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name}, job.owner)
-
-
-def created_view(job: NewJob, now: int, warnings: list[str]) -> bytes:
-    view = CreatedJob(
-        job.job_id, job.name, JobStatus.PENDING, instant_or_none(job.due_at), instant(now), job.owner, warnings
-    )
-    return encode(view)
+_under_way: set[tuple[str, str]] = set()  # (tenant, key) of the idempotent creates that run in this process
 
 
 async def create_job(context: ApiContext, caller: Caller, body: bytes, key: str | None) -> bytes:
-    """The answer to a create; `key` makes a repeat of the same body answer the same."""
+    """Returns the response to a create. With `key`, a repeat of the same body gets the same response."""
     check_right(caller, Right.WRITE)
     if len(body) > MAX_BODY_BYTES:
         raise PayloadTooLarge(f"the body has {len(body)} bytes; a job may have {MAX_BODY_BYTES}")
-    if len(body) > LIGHT_BYTES:  # here as well, since most are small: a call less
+    if len(body) > LIGHT_BYTES:  # checked here too: most bodies are small, and this saves a call
         await context.take_turn(caller.tenant, body)
-    return await _create(context, caller, body) if key is None else await _create_once(context, caller, body, key)
+    if key is None:
+        return await store_job(context, caller, decode_spec(body))
+    return await _create_once(context, caller, body, key)
 
 
 def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> NewJob:
-    """The job of a definition that the caller sent, ready to be stored. Raises what is wrong with it."""
+    """Returns a job that is ready to be stored. Raises DuetimeError if the definition is invalid."""
     check_runnable(context, caller, spec)
     spec = context.rules.defaults.fill(spec)
     job = authoring.new_job(spec, caller.tenant, caller.user_id, now, context.random_bytes(10))
@@ -72,7 +62,7 @@ def new_job(context: ApiContext, caller: Caller, spec: JobSpec, now: int) -> New
 async def bound(
     context: ApiContext, caller: Caller, spec: JobSpec, old: JobSpec | None = None, known: Known | None = None
 ) -> JobSpec:
-    """A SQL job with its secret parameters bound to where its connection leads. `known`: what was found before.
+    """Returns a SQL job with its secrets bound to the connection's target. `known`: connections that were read before.
 
     Raises InvalidRequest if there is no such connection.
     """
@@ -88,7 +78,7 @@ async def bound(
 
 
 def check_runnable(context: ApiContext, caller: Caller, spec: JobSpec) -> None:
-    """Raises Forbidden or InvalidRequest if this caller, or anybody here, may not have a job of this type."""
+    """Raises Forbidden if this caller may not have a job of this type, and InvalidRequest if no caller may."""
     check_type(caller, spec.type)
     if spec.type not in context.rules.types:
         raise InvalidRequest.at(
@@ -99,13 +89,13 @@ def check_runnable(context: ApiContext, caller: Caller, spec: JobSpec) -> None:
 def create_command(
     context: ApiContext, caller: Caller, job: NewJob, now: int, record: IdempotencyRecord | None = None
 ) -> CreateJobs:
-    """With what it takes of the caller's quota, and its entry in the audit."""
+    """Returns the command that stores a job, with the caller's quota and the audit entry."""
     noted = entry(caller, now, "job.create", job.job_id, None, hide_spec(job.spec))
     return CreateJobs(now, (job,), record, context.quota_of(caller), (noted,))
 
 
-async def _create(context: ApiContext, caller: Caller, body: bytes) -> bytes:
-    spec = decode_spec(body)
+async def store_job(context: ApiContext, caller: Caller, spec: JobSpec, repeat: tuple[str, str] | None = None) -> bytes:
+    """Stores a job and returns the response. `repeat`: the idempotency key and the body's fingerprint."""
     if spec.type is JobType.SQL_QUERY:
         spec = await bound(context, caller, spec)
     if spec.after:
@@ -113,54 +103,46 @@ async def _create(context: ApiContext, caller: Caller, body: bytes) -> bytes:
     now = context.clock.now()
     job = new_job(context, caller, spec, now)
     warnings = await list_warnings(context, caller, spec)
-    await context.apply(create_command(context, caller, job, now))
-    announce(context, job, now)
-    return created_view(job, now, warnings)
+    answer = encode(
+        CreatedJob(
+            job.job_id, job.name, JobStatus.PENDING, instant_or_none(job.due_at), instant(now), job.owner, warnings
+        )
+    )
+    record = None if repeat is None else IdempotencyRecord(caller.tenant, *repeat, answer.decode())
+    first = await context.apply(create_command(context, caller, job, now, record))
+    if first is not None:
+        return first.encode()
+    context.engine.due_hint(job.due_at)
+    context.events.publish("job.created", now, job.tenant, {"job_id": job.job_id, "name": job.name}, job.owner)
+    return answer
 
 
 async def _create_once(context: ApiContext, caller: Caller, body: bytes, key: str) -> bytes:
     if not _IDEMPOTENCY_KEY.fullmatch(key):
         raise InvalidRequest.at("/Idempotency-Key", "must be 1 to 255 visible ASCII characters")
-    # What another user called by the same key is no business of this one. (No key has a blank, so none looks like this;
-    # and without identity it stays as it is, so that a repeat is known across an upgrade.)
+    # The same key of another user is another key. (No key has a space, so none looks like this. Without authentication
+    # the key is stored as it is, so that a repeat is recognised across an upgrade.)
     own_key = key if caller.via == "open" else f"{caller.user_id} {key}"
     mark = caller.tenant, own_key
     if mark in _under_way:
         raise Conflict(f"a request with Idempotency-Key '{key}' is under way; repeat this one in a moment")
     _under_way.add(mark)
     try:
-        return await _create_unless_stored(context, caller, body, own_key)
-    except IdempotencyKeyReused:  # the store knows the key with its user
+        fingerprint = blake2b(body, digest_size=16).hexdigest()
+        # A repeat gets the first response, even if its instant has passed meanwhile and would be refused now.
+        known = await context.store.get_response(caller.tenant, own_key)
+        if known is not None and known[0] == fingerprint:
+            return known[1].encode()
+        return await store_job(context, caller, decode_spec(body), (own_key, fingerprint))
+    except IdempotencyKeyReused:  # its message has the key with its user
         message = f"Idempotency-Key '{key}' was used with another body; send a new key for a new request"
         raise IdempotencyKeyReused(message) from None
     finally:
         _under_way.discard(mark)
 
 
-async def _create_unless_stored(context: ApiContext, caller: Caller, body: bytes, key: str) -> bytes:
-    fingerprint = blake2b(body, digest_size=16).hexdigest()
-    # A repeat is answered as the first was, though its instant may have passed meanwhile and be refused today.
-    known = await context.store.get_response(caller.tenant, key)
-    if known is not None and known[0] == fingerprint:
-        return known[1].encode()
-    spec = decode_spec(body)
-    if spec.type is JobType.SQL_QUERY:
-        spec = await bound(context, caller, spec)
-    if spec.after:
-        await check_after(context, caller, spec)
-    now = context.clock.now()
-    job = new_job(context, caller, spec, now)
-    answer = created_view(job, now, await list_warnings(context, caller, spec))
-    record = IdempotencyRecord(caller.tenant, key, fingerprint, answer.decode())
-    first = await context.apply(create_command(context, caller, job, now, record))
-    if first is not None:
-        return first.encode()
-    announce(context, job, now)
-    return answer
-
-
 class QuickCreate:
-    """Answers POST /api/v1/jobs; hands everything else on."""
+    """Handles POST /api/v1/jobs, and passes all other requests on."""
 
     def __init__(self, app: ASGIApp, context: ApiContext) -> None:
         self._app = app
@@ -176,7 +158,7 @@ class QuickCreate:
                 key = value.decode("latin-1")
         try:
             body = await _read(receive)
-            if body is None:  # the client has gone
+            if body is None:  # the client has disconnected
                 return
             answer = await create_job(self._context, scope["user"], body, key)
         except DuetimeError as error:
@@ -191,7 +173,7 @@ class QuickCreate:
 
 
 async def _read(receive: Receive) -> bytes | None:
-    """The whole body, or None if the client went away; no more is held than a job may have."""
+    """Returns the whole body, or None if the client disconnects. Holds no more than a job may have."""
     chunks: list[bytes] = []
     size = 0
     while True:

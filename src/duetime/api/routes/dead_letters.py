@@ -1,19 +1,19 @@
-"""/api/v1/dead-letters: what failed for good, and running it again: one, many, or what a filter fits; at a pace."""
+"""/api/v1/dead-letters: executions that have used up their attempts, and redriving them, by id or filter, at a pace."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
-from litestar import Controller, Request, get, post
+from litestar import Controller, get, post
 from litestar.params import Parameter
 
 from duetime.api import paging
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
-from duetime.api.queries import read_filter
+from duetime.api.queries import AnyRequest, read_filter
 from duetime.api.routes.actions import list_page
 from duetime.api.views import instant_or_none
 from duetime.domain.audit import entry
@@ -37,39 +37,29 @@ class DeadLetterController(Controller):
 
     @get("/", summary="Executions that ran out of attempts", right=Right.READ)
     async def list_dead_letters(
-        self,
-        context: ApiContext,
-        caller: Caller,
+        self, context: ApiContext, caller: Caller,
         job_id: str | None = None,
         error_type: Annotated[str | None, Parameter(description="of the last attempt")] = None,
         http_status: Annotated[str | None, Parameter(description="of the last attempt: 503, or 5xx")] = None,
         since: Annotated[str | None, Parameter(query="from", description="scheduled at or after this instant")] = None,
         until: Annotated[str | None, Parameter(query="to", description="scheduled before this instant")] = None,
-        limit: int = paging.DEFAULT_LIMIT,
-        offset: int = 0,
-        cursor: str | None = None,
-    ) -> ExecutionList:
+        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
+    ) -> ExecutionList:  # fmt: skip
         query = _query(caller, job_id, error_type, http_status, since, until)
         return await list_page(context, query, limit, offset, cursor)
 
     @post("/redrive", summary="Run dead letters again", status_code=202, right=Right.RUN)
-    async def redrive_dead_letters(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
-    ) -> Redriven:
+    async def redrive_dead_letters(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Redriven:
         wanted = decode(await request.body(), RedriveRequest)
-        if wanted.ids and _has_filter(wanted):
-            raise InvalidRequest.at("/ids", f"can't stand beside a filter ({', '.join(FILTERS)}); send one of the two")
+        filters = (wanted.job_id, wanted.error_type, wanted.http_status, wanted.since, wanted.until)
+        if wanted.ids and any(it is not None for it in filters):
+            raise InvalidRequest.at("/ids", f"can't be combined with a filter ({', '.join(FILTERS)}); send either")
         ids = await _named(context, caller, wanted.ids) if wanted.ids else await _found(context, caller, wanted)
         if wanted.per_second is not None and len(ids) / wanted.per_second > LONGEST_SECONDS:
             raise InvalidRequest.at(
                 "/per_second", f"{len(ids)} would take more than a day; choose a higher one, or a lower limit"
             )
         return await _redrive(context, caller, ids, wanted.per_second)
-
-
-def _has_filter(wanted: RedriveRequest) -> bool:
-    filters = (wanted.job_id, wanted.error_type, wanted.http_status, wanted.since, wanted.until)
-    return any(it is not None for it in filters)
 
 
 async def _named(context: ApiContext, caller: Caller, ids: Sequence[str]) -> list[str]:
@@ -81,7 +71,7 @@ async def _named(context: ApiContext, caller: Caller, ids: Sequence[str]) -> lis
 
 
 async def _found(context: ApiContext, caller: Caller, wanted: RedriveRequest) -> list[str]:
-    """The latest that the filter fits, the oldest of them first: in the order in which they were due."""
+    """Returns the latest dead letters that match the filter, oldest first: in the order in which they were due."""
     query = _query(caller, wanted.job_id, wanted.error_type, wanted.http_status, wanted.since, wanted.until)
     query = msgspec.structs.replace(query, runnable=True)
     found: list[str] = []
@@ -97,7 +87,7 @@ async def _found(context: ApiContext, caller: Caller, wanted: RedriveRequest) ->
 
 
 async def _redrive(context: ApiContext, caller: Caller, ids: Sequence[str], per_second: float | None) -> Redriven:
-    """A page after the other, all with one `now`: from that, the pace counts on."""
+    """Redrives page after page, all with the same `now`: the pace is counted from it."""
     now = context.clock.now()
     driven: list[str] = []
     last_at = None
@@ -120,19 +110,14 @@ def _query(
     if job_id is not None:
         paging.check_id(job_id, "job")
     return ExecutionQuery(
-        caller.tenant,
-        job_id,
-        dead=True,
-        owner=caller.sees,
-        since=paging.read_instant(since, "from"),
-        until=paging.read_instant(until, "to"),
-        error_type=read_filter(error_type, ErrorType, "error_type"),
+        caller.tenant, job_id, dead=True, owner=caller.sees, since=paging.read_instant(since, "from"),
+        until=paging.read_instant(until, "to"), error_type=read_filter(error_type, ErrorType, "error_type"),
         http_status=_read_status(http_status),
-    )
+    )  # fmt: skip
 
 
 def _read_status(status: int | str | None) -> tuple[int, int] | None:
-    """One status, or a class of them, as a range."""
+    """Returns a status, or a class of statuses, as a range."""
     if status is None:
         return None
     match = _STATUS.fullmatch(str(status))
@@ -143,7 +128,7 @@ def _read_status(status: int | str | None) -> tuple[int, int] | None:
 
 
 async def _check_owners(context: ApiContext, caller: Caller, execution_ids: Sequence[str]) -> None:
-    """What is not there is left alone by the store. Raises Forbidden for what is another user's."""
+    """Raises Forbidden for another user's execution. Ids that do not exist are ignored; the store ignores them too."""
     if caller.is_admin:
         return
     jobs: dict[str, str] = {}

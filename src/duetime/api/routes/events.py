@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import lru_cache
-from typing import Any
 
 import msgspec
-from litestar import Controller, Request, get
+from litestar import Controller, get
 from litestar.response import Stream
 
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.streams import FAREWELL, Place, StreamEnded
 from duetime.domain.errors import InvalidRequest, Unauthorized
 from duetime.domain.identity import Caller, Right
@@ -24,7 +24,7 @@ KEEP_ALIVE_SECONDS = 5.0
 # After events were sent. A stream wakes up a few times a second, not once for each event: a hundred streams of a tenant
 # with many events took more of the event loop than all attempts, and made the executions of other tenants late.
 PAUSE_SECONDS = 0.1
-KNOWN_SECONDS = 5.0  # how long a stream goes on without asking whether its reader may still have it
+KNOWN_SECONDS = 5.0  # between two checks of a stream's credential
 MOST_OWNERS = 10_000  # of jobs, that a follower remembers
 
 
@@ -32,13 +32,13 @@ class EventController(Controller):
     path = "/events"
     tags = ("events",)
 
-    @get("/", summary="Follow what happens (server-sent events)", media_type=EVENT_STREAM, right=Right.READ)
-    async def follow_events(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Stream:
+    @get("/", summary="Follow events (server-sent events)", media_type=EVENT_STREAM, right=Right.READ)
+    async def follow_events(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Stream:
         last = last_event_id(request)
         return stream(context, request, caller, lambda place: _frames(context, caller, last, place))
 
 
-def last_event_id(request: Request[Any, Any, Any]) -> int | None:
+def last_event_id(request: AnyRequest) -> int | None:
     last = request.headers.get("last-event-id")
     if last is None:
         return None
@@ -50,19 +50,17 @@ def last_event_id(request: Request[Any, Any, Any]) -> int | None:
 Frames = AsyncGenerator[bytes, None]
 
 
-def stream(
-    context: ApiContext, request: Request[Any, Any, Any], caller: Caller, follow: Callable[[Place], Frames]
-) -> Stream:
-    """Frames as they come, unless all places are taken and the caller's tenant has its share of them."""
+def stream(context: ApiContext, request: AnyRequest, caller: Caller, follow: Callable[[Place], Frames]) -> Stream:
+    """Returns a stream of frames. Raises Overloaded if all places are taken and the caller has its share of them."""
     context.streams.check(caller)
     frames = while_known(_in_place(context, caller, follow), request.scope["auth"])
     return Stream(frames, media_type=EVENT_STREAM, headers={"Cache-Control": "no-store"})
 
 
 async def _in_place(context: ApiContext, caller: Caller, follow: Callable[[Place], Frames]) -> Frames:
-    """The frames, as long as there is a place for them. It is taken here: an answer may never begin to be sent."""
+    """Yields the frames while the stream has a place. It takes the place when the response begins, not before."""
     place = context.streams.enter(caller)
-    if place is None:  # many asked at once
+    if place is None:  # many requests came at once
         yield FAREWELL
         return
     frames = follow(place)
@@ -79,7 +77,7 @@ async def _in_place(context: ApiContext, caller: Caller, follow: Callable[[Place
 
 
 async def while_known(frames: Frames, identify: Callable[[], Awaitable[Caller]]) -> Frames:
-    """The frames, until the credential that they were asked with is revoked or expires. They come often enough."""
+    """Yields the frames until the request's credential is revoked or expires. Frames come often enough to check it."""
     loop = asyncio.get_running_loop()
     known_until = loop.time() + KNOWN_SECONDS
     try:
@@ -139,7 +137,7 @@ async def _frames(context: ApiContext, caller: Caller, after: int | None, place:
 
 
 class _Sight:
-    """Which events of the tenant a caller sees: those of their own jobs; an admin all."""
+    """Decides which events of the tenant a caller sees: those of their own jobs, or all for an admin."""
 
     def __init__(self, context: ApiContext, caller: Caller) -> None:
         self._store = context.store

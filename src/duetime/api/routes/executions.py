@@ -1,18 +1,18 @@
-"""/api/v1/executions: what ran, and doing it again."""
+"""/api/v1/executions: list, read, cancel and retry executions."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 import msgspec
-from litestar import Controller, Request, Response, get, post
+from litestar import Controller, Response, get, post
 from litestar.params import Parameter
 
 from duetime.api import paging
 from duetime.api.auth.access import find_execution, find_job
 from duetime.api.context import ApiContext
 from duetime.api.execution_views import view_attempt, view_execution
-from duetime.api.queries import read_filter
+from duetime.api.queries import AnyRequest, read_filter
 from duetime.api.routes.actions import add_execution, check_runnable, list_page, redrive
 from duetime.api.routes.events import EVENT_STREAM, last_event_id, stream
 from duetime.api.routes.logs import MOST_LINES, follow_logs, read_logs
@@ -34,27 +34,19 @@ class ExecutionController(Controller):
 
     @get("/", summary="List executions across jobs, latest first", right=Right.READ)
     async def list_executions(
-        self,
-        context: ApiContext,
-        caller: Caller,
+        self, context: ApiContext, caller: Caller,
         wanted: Annotated[str | None, Parameter(query="state")] = None,
         job_id: str | None = None,
         since: Annotated[str | None, Parameter(query="from", description="scheduled at or after this instant")] = None,
         until: Annotated[str | None, Parameter(query="to", description="scheduled before this instant")] = None,
-        limit: int = paging.DEFAULT_LIMIT,
-        offset: int = 0,
-        cursor: str | None = None,
-    ) -> ExecutionList:
+        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
+    ) -> ExecutionList:  # fmt: skip
         if job_id is not None:
             paging.check_id(job_id, "job")
         query = ExecutionQuery(
-            caller.tenant,
-            job_id,
-            read_filter(wanted, State, "state"),
-            owner=caller.sees,
-            since=paging.read_instant(since, "from"),
-            until=paging.read_instant(until, "to"),
-        )
+            caller.tenant, job_id, read_filter(wanted, State, "state"), owner=caller.sees,
+            since=paging.read_instant(since, "from"), until=paging.read_instant(until, "to"),
+        )  # fmt: skip
         return await list_page(context, query, limit, offset, cursor)
 
     @get("/{execution_id:str}", summary="One execution with its attempts", right=Right.READ)
@@ -67,18 +59,14 @@ class ExecutionController(Controller):
         return ExecutionDetail(view_execution(record), [view_attempt(attempt) for attempt in attempts], progress)
 
     @get(
-        "/{execution_id:str}/logs", summary="What an execution's attempts said (server-sent events: as they say it)",
+        "/{execution_id:str}/logs", summary="Read the log of an execution, or follow it (server-sent events)",
         right=Right.READ,
     )  # fmt: skip
     async def get_execution_logs(
-        self,
-        request: Request[Any, Any, Any],
-        context: ApiContext,
-        caller: Caller,
-        execution_id: str,
+        self, request: AnyRequest, context: ApiContext, caller: Caller, execution_id: str,
         after: Annotated[int, Parameter(description="only lines beyond this one", ge=0, le=MOST_NUMBER)] = 0,
         lines: Annotated[int, Parameter(description="so many at most", ge=1, le=MOST_LINES)] = MOST_LINES,
-    ) -> Response[Logs]:
+    ) -> Response[Logs]:  # fmt: skip
         await find_execution(context, caller, execution_id)
         if EVENT_STREAM in request.headers.get("accept", ""):
             last = last_event_id(request) or after
@@ -112,5 +100,5 @@ class ExecutionController(Controller):
             return await add_execution(context, caller, record.job_id, Trigger.RETRY, "Queued for retry")
         queued = await redrive(context, caller, record)
         if queued is None:
-            raise Conflict(f"execution {execution_id} was retried by another request a moment ago; see what came of it")
+            raise Conflict(f"execution {execution_id} was retried by another request a moment ago; see its result")
         return queued

@@ -1,4 +1,4 @@
-"""/health: whether this node can do its work. Outside the base path, for load balancers and people."""
+"""/health: whether this node works. Outside the base path, for load balancers and people."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ async def get_health(context: ApiContext, verbose: bool = False) -> Response[Any
     works = not any(state.startswith("unhealthy") for state in components.values())
     capacity = context.limits.capacity
     used, is_full = capacity.utilization_percent(load), capacity.is_filling(load)
-    components["capacity"] = f"degraded: {used:.1f} % of the room is taken" if is_full else "healthy"
+    components["capacity"] = f"degraded: {used:.1f} % of the capacity is used" if is_full else "healthy"
     is_ok = all(state == "healthy" for state in components.values())
     health = Health("ok" if is_ok else "degraded")
     if verbose:
         health = Health(health.status, components, _memory(capacity, load), _jobs(capacity, load))
-    # Full is no reason to send people elsewhere: every node is, and here they make room.
+    # A full store is no reason for a 503: it is full for all nodes, and clients need one to remove jobs.
     return Response(encode(health), status_code=200 if works else 503, media_type="application/json")
 
 
@@ -60,5 +60,5 @@ def _jobs(capacity: Capacity, load: Load) -> JobsHealth:
 def _resident_bytes() -> int:
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:  # not Linux: the peak is the best there is
+    except OSError:  # not Linux: only the peak is known
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,20 +1,20 @@
-"""/api/v1/jobs: create, list, read, change, end."""
+"""/api/v1/jobs: create, list, read, change, cancel and purge jobs."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
 import msgspec
-from litestar import Controller, Request, Response, delete, get, patch, post, put
+from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.params import Parameter
 
 from duetime.api import paging
-from duetime.api.advice import check_after, list_warnings
+from duetime.api.advice import check_after
 from duetime.api.auth.access import find_job
 from duetime.api.bodies import change_spec, convert, decode, decode_spec
 from duetime.api.context import ApiContext
-from duetime.api.queries import read_filter
-from duetime.api.routes.create import announce, bound, check_runnable, create_command, create_job, created_view, new_job
+from duetime.api.queries import AnyRequest, read_filter
+from duetime.api.routes.create import bound, check_runnable, create_job, store_job
 from duetime.api.routes.subscriptions import apply_and_tell
 from duetime.api.views import encode, view_job
 from duetime.domain import authoring
@@ -42,26 +42,19 @@ class JobController(Controller):
     tags = ("jobs",)
 
     @post("/", summary="Create a job", status_code=201, right=Right.WRITE)
-    async def create_job(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Response[Any]:
+    async def create_job(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Response[Any]:
         answer = await create_job(context, caller, await request.body(), request.headers.get("idempotency-key"))
         return Response(answer, status_code=201, media_type=JSON)
 
     @get("/", summary="List jobs: one's own, or all for an admin", right=Right.READ)
     async def list_jobs(
-        self,
-        context: ApiContext,
-        caller: Caller,
-        status: str | None = None,
-        type: str | None = None,
-        name: str | None = None,
+        self, context: ApiContext, caller: Caller,
+        status: str | None = None, type: str | None = None, name: str | None = None,
         tag: Annotated[str | None, Parameter(description="`key` or `key=value`")] = None,
         owner: Annotated[str | None, Parameter(description="for admins; others see their own")] = None,
-        sort: Sort = "created_at",
-        order: Literal["asc", "desc"] = "desc",
-        limit: int = paging.DEFAULT_LIMIT,
-        offset: int = 0,
-        cursor: str | None = None,
-    ) -> JobList:
+        sort: Sort = "created_at", order: Literal["asc", "desc"] = "desc",
+        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
+    ) -> JobList:  # fmt: skip
         paging.check_page(limit, offset)
         if status is not None and status not in STATUSES:
             raise InvalidRequest.at("/status", f"must be one of {', '.join(STATUSES)}")
@@ -74,18 +67,14 @@ class JobController(Controller):
             owner=owner or caller.sees, sort=sort, order=order, limit=limit + 1, offset=offset,
             after=paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
         )  # fmt: skip
-        total = await context.store.count_jobs(query)  # first: a page may be large, and waits for nothing
+        total = await context.store.count_jobs(query)  # first, because the page may be large
         records = await context.store.list_jobs(query)
         has_more = records.is_cut or len(records) > limit
         shown = records[:limit]
         return JobList(
-            [view_job(record) for record in shown],
-            total,
-            limit,
-            offset,
-            has_more,
+            [view_job(record) for record in shown], total, limit, offset, has_more,
             _cursor(shown[-1], sort) if has_more else None,
-        )
+        )  # fmt: skip
 
     @get("/{job_id:str}", summary="Read a job", right=Right.READ)
     async def get_job(self, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
@@ -94,19 +83,15 @@ class JobController(Controller):
         return _versioned(view_job(record, lateness), record.version)
 
     @put("/{job_id:str}", summary="Change the named fields of a job", right=Right.WRITE)
-    async def put_job(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, job_id: str
-    ) -> Response[Any]:
+    async def put_job(self, request: AnyRequest, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
         return await self._change(request, context, caller, await find_job(context, caller, job_id))
 
     @patch("/{job_id:str}", summary="Change the named fields of a job", right=Right.WRITE)
-    async def change_job(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, job_id: str
-    ) -> Response[Any]:
+    async def change_job(self, request: AnyRequest, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
         return await self._change(request, context, caller, await find_job(context, caller, job_id))
 
     async def _change(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, record: JobRecord
+        self, request: AnyRequest, context: ApiContext, caller: Caller, record: JobRecord
     ) -> Response[Any]:
         _check_match(request, record)
         body = await request.body()
@@ -143,14 +128,12 @@ class JobController(Controller):
         return _versioned(view_job(changed), changed.version)
 
     @put("/by-key/{key:str}", summary="Create the job with this key, or make it exactly this", right=Right.WRITE)
-    async def put_job_by_key(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller, key: str
-    ) -> Response[Any]:
+    async def put_job_by_key(self, request: AnyRequest, context: ApiContext, caller: Caller, key: str) -> Response[Any]:
         body = await request.body()
         await context.take_turn(caller.tenant, body)
         spec = decode_spec(body)
         if spec.key not in (None, key):
-            raise InvalidRequest.at("/key", f"is '{spec.key}', but the path says '{key}'; leave it out")
+            raise InvalidRequest.at("/key", f"is '{spec.key}', but the path has '{key}'; leave it out")
         if "\0" in key:
             raise InvalidRequest.at("/key", "holds a NUL character; remove it")
         spec = convert({**msgspec.to_builtins(spec), "key": key}, type(spec))
@@ -167,15 +150,7 @@ class JobController(Controller):
             raise PreconditionFailed(
                 f"there is no job with key '{key}' for If-Match to fit; leave it out to create one"
             )
-        if spec.type is JobType.SQL_QUERY:
-            spec = await bound(context, caller, spec)
-        await check_after(context, caller, spec)
-        now = context.clock.now()
-        job = new_job(context, caller, spec, now)
-        warnings = await list_warnings(context, caller, spec)
-        await context.apply(create_command(context, caller, job, now))
-        announce(context, job, now)
-        return Response(created_view(job, now, warnings), status_code=201, media_type=JSON)
+        return Response(await store_job(context, caller, spec), status_code=201, media_type=JSON)
 
     @delete(
         "/{job_id:str}", summary="Cancel a job, or remove it with its history (purge)", status_code=200,
@@ -188,7 +163,7 @@ class JobController(Controller):
             command = PurgeJob(
                 caller.tenant, job_id, audit=entry(caller, now, "job.purge", job_id, hide_spec(whole(record.spec)))
             )
-            while await context.apply(command):  # in pages: others get their turn in between
+            while await context.apply(command):  # in pages: other commands run in between
                 continue
             context.events.publish("job.purged", now, caller.tenant, {"job_id": job_id}, record.owner)
             return JobMessage(job_id, record.status, "Job removed, with its history.")
@@ -223,7 +198,7 @@ def _versioned(view: JobView, version: int) -> Response[Any]:
     return Response(encode(view), media_type=JSON, headers={"ETag": f'"{version}"'})
 
 
-def _check_match(request: Request[Any, Any, Any], record: JobRecord) -> None:
+def _check_match(request: AnyRequest, record: JobRecord) -> None:
     wanted = request.headers.get("if-match")
     if wanted is None or wanted.strip() == "*":
         return

@@ -1,14 +1,14 @@
-"""/api/v1/api-keys: keys for machines and people, made, listed and revoked by an admin of the tenant."""
+"""/api/v1/api-keys: keys for machines and people, created, listed and revoked by an admin of the tenant."""
 
 from __future__ import annotations
 
 import secrets
-from typing import Any
 
-from litestar import Controller, Request, Response, delete, get, post
+from litestar import Controller, Response, delete, get, post
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant, instant_or_none
 from duetime.domain.audit import entry
 from duetime.domain.commands import AddKey, NewKey, RevokeKey
@@ -25,10 +25,8 @@ class KeyController(Controller):
     path = "/api-keys"
     tags = ("api keys",)
 
-    @post("/", summary="Make an API key; its secret is shown this once", status_code=201, right=Right.ADMIN)
-    async def create_api_key(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
-    ) -> Response[MadeKey]:
+    @post("/", summary="Create an API key; its secret is shown only once", status_code=201, right=Right.ADMIN)
+    async def create_api_key(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Response[MadeKey]:
         wanted = decode(await request.body(), KeyRequest)
         if Right.ADMIN in wanted.scopes and wanted.role is not Role.ADMIN:
             raise InvalidRequest.at("/scopes", "only a key of the role 'admin' can have the scope 'admin'")
@@ -68,7 +66,7 @@ class KeyController(Controller):
         noted = entry(caller, now, "api_key.revoke", key_id)
         await context.apply(RevokeKey(now, caller.tenant, key_id, noted))
         context.forget_key(key_id)
-        return KeyMessage(key_id, "API key revoked. No request with it is taken any more.")
+        return KeyMessage(key_id, "API key revoked. Requests with it are refused from now on.")
 
 
 def _view(record: KeyRecord) -> KeyView:

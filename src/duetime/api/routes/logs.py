@@ -1,6 +1,6 @@
-"""What an execution printed, and how its attempts ended: all of it so far, or as server-sent events until it has ended.
+"""The output of an execution and the results of its attempts: all of it so far, or server-sent events until it ends.
 
-Lines have the numbers of `ports.logs`; the sentence on how an attempt ended comes after all lines of that attempt.
+Lines have the numbers of `ports.logs`. The result of an attempt comes after all lines of that attempt.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from duetime.wire.executions import Logs
 
 LOOK_SECONDS = 2.0  # not every end has an event: a waiting execution that is cancelled has none
 PAGE = 1000  # lines of a stream that are read at once
-MOST_LINES = 10_000  # in one answer
+MOST_LINES = 10_000  # in one response
 MOST_BYTES = 4 * 1024 * 1024
-_LAST = 0xFFFF_FFFF  # the place of an attempt's end among its lines
+_LAST = 0xFFFF_FFFF  # the number of an attempt's result among its lines
 
 _LINE_END = re.compile("\r\n|\n|\r")
 
@@ -40,7 +40,7 @@ async def read_logs(context: ApiContext, caller: Caller, execution_id: str, afte
 
 
 async def _read_page(context: ApiContext, execution_id: str, after: int, limit: int) -> tuple[list[Line], bool]:
-    """Lines, and whether there are more: `limit` at most, and no more than an answer should hold."""
+    """Returns at most `limit` lines, within the size of a response, and whether there are more."""
     lines: list[Line] = []
     size = 0
     while page := await context.logs.read(execution_id, lines[-1].number if lines else after, limit + 1 - len(lines)):
@@ -53,7 +53,7 @@ async def _read_page(context: ApiContext, execution_id: str, after: int, limit: 
 
 
 async def _list_attempts(context: ApiContext, caller: Caller, execution_id: str) -> list[AttemptRecord]:
-    """Those of a script without what is kept of its output, if that stands among the lines already."""
+    """Returns the attempts, without the response of a script if the log has its output as lines."""
     attempts = await context.store.list_attempts(execution_id, caller.tenant)
     return [
         msgspec.structs.replace(one, response=None) if await _is_printed(context, execution_id, one) else one
@@ -69,7 +69,7 @@ async def _is_printed(context: ApiContext, execution_id: str, attempt: AttemptRe
 
 
 def _merged(lines: Sequence[Line], attempts: Sequence[AttemptRecord]) -> Iterator[tuple[int, str]]:
-    """In order of their numbers."""
+    """Yields lines and results in the order of their numbers."""
     ends = [(_number_of_end(attempt), _entry(attempt)) for attempt in attempts]
     yield from sorted([*((line.number, line.text) for line in lines), *ends], key=lambda numbered: numbered[0])
 
@@ -81,13 +81,13 @@ def _number_of_end(attempt: AttemptRecord) -> int:
 async def follow_logs(
     context: ApiContext, caller: Caller, execution_id: str, after: int, place: Place
 ) -> AsyncGenerator[bytes, None]:
-    """An event for each line and for each end of an attempt, later than `after`; `end` when none can follow."""
-    follower = Follower(context, place, None)  # before the first look: what happens after it is not missed
+    """Yields an event for each line and each result of an attempt after `after`, then `end` when no more can follow."""
+    follower = Follower(context, place, None)  # before the first read: no event after it is missed
     try:
         while True:
             record = await context.store.get_execution(caller.tenant, execution_id)
             attempts = await _list_attempts(context, caller, execution_id)
-            # What these attempts printed was kept before their ends were; what came since is of the next one.
+            # The lines of these attempts were stored before their results; later lines belong to the next attempt.
             for attempt in [*attempts, None]:
                 end = None if attempt is None else _number_of_end(attempt)
                 while page := await context.logs.read(execution_id, after, PAGE):
@@ -95,7 +95,7 @@ async def follow_logs(
                     for line in lines:
                         yield _frame(line.number, line.stream, line.text)
                         after = line.number
-                    if len(lines) < len(page):  # the rest is of a later attempt
+                    if len(lines) < len(page):  # the rest belongs to a later attempt
                         break
                 if attempt is not None and end is not None and end > after:
                     yield _frame(end, "log", _entry(attempt))
@@ -112,7 +112,7 @@ async def follow_logs(
 
 
 async def _wait(context: ApiContext, follower: Follower, execution_id: str, after: int) -> None:
-    """Until something was printed, or happened to the execution, or for a while."""
+    """Waits until the log has new lines, the execution has an event, or some time has passed."""
     printed = asyncio.create_task(context.logs.wait(execution_id, after, LOOK_SECONDS))
     happened = asyncio.create_task(_happens(follower, execution_id))
     try:
@@ -127,7 +127,7 @@ async def _wait(context: ApiContext, follower: Follower, execution_id: str, afte
 
 async def _happens(follower: Follower, execution_id: str) -> None:
     loop = asyncio.get_running_loop()
-    until = loop.time() + LOOK_SECONDS  # however much happens to others
+    until = loop.time() + LOOK_SECONDS  # however many events other executions have
     while (left := until - loop.time()) > 0 and await follower.wait(left):
         if any(event is None or event.data.get("execution_id") == execution_id for event in follower.take()):
             return

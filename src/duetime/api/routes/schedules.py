@@ -1,13 +1,12 @@
-"""/api/v1/schedules/preview: what a schedule means, before anything is created."""
+"""/api/v1/schedules/preview: explains a schedule before a job is created."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Controller, Request, post
+from litestar import Controller, post
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant
 from duetime.api.yielding import collect
 from duetime.domain.errors import InvalidRequest
@@ -22,7 +21,7 @@ class ScheduleController(Controller):
     tags = ("schedules",)
 
     @post("/preview", summary="A schedule in words, its next instants, and warnings", status_code=200, right=Right.READ)
-    async def preview_schedule(self, request: Request[Any, Any, Any], context: ApiContext) -> Preview:
+    async def preview_schedule(self, request: AnyRequest, context: ApiContext) -> Preview:
         wanted = decode(await request.body(), PreviewRequest)
         after = context.clock.now()
         if wanted.after is not None:

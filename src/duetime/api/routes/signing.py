@@ -1,17 +1,17 @@
-"""/api/v1/signing-key: the key that a tenant's receivers verify requests with, shown to its admins and rotated by them.
+"""/api/v1/signing-key: the key that a tenant's receivers verify requests with. The tenant's admins read and rotate it.
 
-The secret is in the answer to whoever asks for it, and nowhere else: not in the audit, not in a log, not in an event.
+The secret is in these responses and nowhere else: not in the audit, not in a log, not in an event.
 """
 
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any
 
-from litestar import Controller, Request, get, post
+from litestar import Controller, get, post
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant_or_none
 from duetime.domain.audit import entry
 from duetime.domain.commands import RotateSigningKey
@@ -33,11 +33,9 @@ class SigningKeyController(Controller):
         found = await context.store.list_signing_states(caller.tenant, 0, "", 1)
         return _view(context, caller.tenant, found[0] if found else None, context.clock.now())
 
-    @post("/rotate", summary="Sign with the next version; the present one signs, too, for a time", status_code=200,
+    @post("/rotate", summary="Rotate the key: the next version signs, and this one too for a while", status_code=200,
           right=Right.ADMIN)  # fmt: skip
-    async def rotate_signing_key(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
-    ) -> SigningKeyView:
+    async def rotate_signing_key(self, request: AnyRequest, context: ApiContext, caller: Caller) -> SigningKeyView:
         wanted = decode(await request.body(), RotateRequest)
         if not context.derive_keys(caller.tenant, 1):
             raise _not_signed()
@@ -64,7 +62,7 @@ def _view(context: ApiContext, tenant: str, state: SigningState | None, now: int
 
 
 def _secret(key: bytes) -> str:
-    """As Standard Webhooks writes it."""
+    """Returns the key in the format of Standard Webhooks."""
     return f"whsec_{b64encode(key).decode()}"
 
 

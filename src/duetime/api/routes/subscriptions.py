@@ -1,15 +1,16 @@
-"""/api/v1/subscriptions: URLs that receive notifications of a tenant's events: signed requests, tried again."""
+"""/api/v1/subscriptions: URLs that get signed requests about events of the tenant, with retries."""
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from litestar import Controller, Request, Response, delete, get, post
+from litestar import Controller, Response, delete, get, post
 
 from duetime.api import paging
 from duetime.api.advice import blocked
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant
 from duetime.domain.audit import entry
 from duetime.domain.commands import AddSubscription, Command, RemoveSubscription
@@ -28,14 +29,14 @@ class SubscriptionController(Controller):
     path = "/subscriptions"
     tags = ("events",)
 
-    @get("/", summary="URLs that receive notifications", right=Right.ADMIN)
+    @get("/", summary="List the URLs that get requests about events", right=Right.ADMIN)
     async def list_subscriptions(self, context: ApiContext, caller: Caller) -> SubscriptionList:
         records = await context.store.list_subscriptions(caller.tenant, MOST_SUBSCRIPTIONS)
         return SubscriptionList([_view(context, record) for record in records])
 
-    @post("/", summary="Send notifications to a URL", status_code=201, right=Right.ADMIN)
+    @post("/", summary="Subscribe a URL to events", status_code=201, right=Right.ADMIN)
     async def add_subscription(
-        self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller
+        self, request: AnyRequest, context: ApiContext, caller: Caller
     ) -> Response[SubscriptionView]:
         wanted = decode(await request.body(), SubscriptionRequest)
         if problem := url_problem(wanted.url):
@@ -50,7 +51,7 @@ class SubscriptionController(Controller):
         record = SubscriptionRecord(subscription_id, caller.tenant, wanted.url, events, now, caller.user_id)
         return Response(_view(context, record), status_code=201)
 
-    @delete("/{subscription_id:str}", summary="Tell a URL no more", status_code=200, right=Right.ADMIN)
+    @delete("/{subscription_id:str}", summary="Remove a subscription", status_code=200, right=Right.ADMIN)
     async def remove_subscription(
         self, context: ApiContext, caller: Caller, subscription_id: str
     ) -> SubscriptionMessage:
@@ -64,7 +65,7 @@ class SubscriptionController(Controller):
 async def apply_and_tell(
     context: ApiContext, caller: Caller, command: Command[T], event: str, record: JobRecord, now: int
 ) -> T:
-    """Do something to a job, and in the same commit store the requests that tell of it. Answers what it answers."""
+    """Applies a command to a job and stores its notifications in the same commit. Returns the command's result."""
     spec = record.spec
     body = about_job(event, record.job_id, spec.name, spec.key, caller.user_id, now)
     label, limit = f"{event} of {spec.name}", context.limits.tiers.notifications

@@ -1,18 +1,17 @@
-"""/api/v1/workers: where workers that run Python functions get their work, and bring what came of it.
+"""/api/v1/workers: workers get executions of Python functions here, and report their results.
 
-They dial out, so they may stand behind any wall; which node they reach does not matter. What is sent is in
-`domain.work`; the client and `duetime worker` speak it.
+Workers connect to a node, so they may run behind a firewall. Any node will do. `domain.work` defines the messages; the
+client and `duetime worker` send them.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
-from litestar import Controller, Request, get, post
+from litestar import Controller, get, post
 
 from duetime.api import paging
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.queries import AnyRequest
 from duetime.api.views import instant
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Caller, Right
@@ -39,27 +38,27 @@ class WorkerController(Controller):
         cursor = paging.write_cursor(records[-1].worker_id, paging.NO_ROW) if has_more else None
         return WorkerList([_view(record) for record in records], limit, has_more, cursor)
 
-    @post("/join", summary="A worker begins", status_code=201, right=Right.WORK)
-    async def worker_join(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Joined:
+    @post("/join", summary="Register a worker", status_code=201, right=Right.WORK)
+    async def worker_join(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Joined:
         joining = decode(await request.body(), Joining)
         return await context.engine.worker_gateway().join(caller.tenant, caller.user_id, joining)
 
-    @post("/poll", summary="A worker asks for work, and waits for some", status_code=200, right=Right.WORK)
-    async def worker_poll(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Polled:
+    @post("/poll", summary="Get executions for a worker; waits until there are some", status_code=200, right=Right.WORK)
+    async def worker_poll(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Polled:
         return await context.engine.worker_gateway().poll(caller.tenant, decode(await request.body(), Polling))
 
     @post(
-        "/report", summary="A worker says what came of it, and that it lives", status_code=200, right=Right.WORK,
+        "/report", summary="Report results of a worker, and that it is alive", status_code=200, right=Right.WORK,
         request_max_body_size=MOST_BYTES,
     )  # fmt: skip
-    async def worker_report(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> Reported:
+    async def worker_report(self, request: AnyRequest, context: ApiContext, caller: Caller) -> Reported:
         body = await request.body()
         await context.take_turn(caller.tenant, body)
         reporting = decode(body, Reporting, MOST_BYTES, MOST_WEIGHT)
         return await context.engine.worker_gateway().report(caller.tenant, reporting)
 
-    @post("/leave", summary="A worker ends", status_code=204, right=Right.WORK)
-    async def worker_leave(self, request: Request[Any, Any, Any], context: ApiContext, caller: Caller) -> None:
+    @post("/leave", summary="Remove a worker that ends", status_code=204, right=Right.WORK)
+    async def worker_leave(self, request: AnyRequest, context: ApiContext, caller: Caller) -> None:
         await context.engine.worker_gateway().leave(caller.tenant, decode(await request.body(), Leaving).worker_id)
 
 

@@ -8,9 +8,7 @@ operator has to allow them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any, TypeVar
 
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
@@ -21,9 +19,8 @@ from duetime.executors.script.outcome import outcome_of, timeout_of
 from duetime.executors.script.request import request_of
 from duetime.executors.script.run import ScriptRun, SupervisorLost
 from duetime.executors.script.wire import Refused
+from duetime.executors.uncancelled import uncancelled
 from duetime.ports.executor import Attempt, NotSent, Outcome
-
-_T = TypeVar("_T")
 
 
 class ScriptExecutor:
@@ -88,29 +85,13 @@ class ScriptExecutor:
                 end = await run.ended()
         except TimeoutError:
             is_late = True
-            end = await _whatever_comes(run.end())
+            end = await uncancelled(run.end())
         except asyncio.CancelledError:
             with suppress(SupervisorLost):
-                await _whatever_comes(run.end())
+                await uncancelled(run.end())
             raise
         await run.folder_removed()
         run.stdout.close()
         if is_late:
             return timeout_of(end, attempt.timeout_seconds, run.stdout.tail())
         return outcome_of(end, self._limits, run.stdout.tail())
-
-
-async def _whatever_comes(work: Coroutine[Any, Any, _T]) -> _T:
-    """Completes `work` even if the caller is cancelled meanwhile, then raises the last of these CancelledErrors."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as again:
-            cancelled = again
-        except SupervisorLost:
-            break
-    if cancelled is not None:
-        raise cancelled
-    return task.result()

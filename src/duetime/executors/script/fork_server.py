@@ -7,19 +7,23 @@ leaves behind, and kills them.
 
 from __future__ import annotations
 
-import gc
 import os
 import resource
 import select
-import signal
 import socket
 import sys
 import time
 import traceback
 
-from duetime.executors.script.launch import IGNORED_BY_FORK_SERVER
 from duetime.executors.script.supervisor import ScriptSupervisor, end_descendants
-from duetime.executors.script.system import LINUX, become_subreaper, descendants, receive_descriptors
+from duetime.executors.script.system import (
+    LINUX,
+    become_fork_server,
+    become_subreaper,
+    descendants,
+    receive_descriptors,
+    wake_up_pipe,
+)
 from duetime.executors.script.users import Users, end_all_of, may_switch
 from duetime.executors.script.wire import Refused, to_line
 
@@ -32,7 +36,7 @@ class ForkServer:
         self._node = node
         self._users = Users() if may_switch() else None
         self._supervisors: dict[int, int | None] = {}  # the user ids of their scripts, by process id
-        self._wakes, self._wake = _wake_up_pipe()
+        self._wakes, self._wake = wake_up_pipe()
 
     def run(self) -> None:
         """Serves until the node has ended, then waits for the supervisors to end."""
@@ -82,7 +86,7 @@ class ForkServer:
                 os.close(descriptor)
             if self._users is not None:
                 self._users.close_others(user)
-            wakes, _ = _wake_up_pipe()
+            wakes, _ = wake_up_pipe()
             ScriptSupervisor(control, outputs, user, wakes).run()
             code = 0
         except BaseException:  # noqa: BLE001 -- a supervisor must never return into the fork server's code
@@ -123,25 +127,9 @@ def _collect(pid: int) -> None:
         return  # not our child yet: its parent has not ended yet
 
 
-def _wake_up_pipe() -> tuple[int, int]:
-    """Returns a descriptor that is readable after a child has ended, and the descriptor that SIGCHLD writes to."""
-    reads, writes = os.pipe()
-    os.set_blocking(reads, False)
-    os.set_blocking(writes, False)
-    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return reads, writes
-
-
 def main(descriptor: int) -> None:
-    for number in IGNORED_BY_FORK_SERVER:
-        signal.signal(number, signal.SIG_IGN)  # the fork server ends when the node ends, and not before
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-    node = socket.socket(fileno=descriptor)
-    node.set_inheritable(False)
     become_subreaper()
     sys.stdout = sys.stderr
-    gc.disable()
-    gc.freeze()
-    ForkServer(node).run()
+    ForkServer(become_fork_server(descriptor)).run()

@@ -8,7 +8,15 @@ import os
 import resource
 import signal
 
-from duetime.executors.script.system import LINUX, die_with_parent, forgo_privileges, tasks_of
+from duetime.executors.script.system import (
+    IGNORED_BY_FORK_SERVER,
+    LINUX,
+    die_with_parent,
+    forgo_privileges,
+    limit_resource,
+    succeeds_in_child,
+    tasks_of,
+)
 from duetime.executors.script.users import switch
 from duetime.executors.script.wire import Refused, Request
 
@@ -17,7 +25,6 @@ NOT_RUNNABLE = 126
 _FIRST_TO_GO = b"1000"  # when the machine runs out of memory, the kernel kills scripts before anything else
 # Signals are ignored by the fork server itself, by Python, and by the node's parent: nohup, or a shell that started the
 # node in the background.
-IGNORED_BY_FORK_SERVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _IGNORED = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
 _IGNORED.update(IGNORED_BY_FORK_SERVER)
 
@@ -62,13 +69,14 @@ def _become(
     os.umask(0o077)
     if LINUX:
         _be_first_to_go()
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, request.file_bytes)
-    _limit(resource.RLIMIT_NOFILE, request.open_files)
+    limit_resource(resource.RLIMIT_CORE, 0)
+    limit_resource(resource.RLIMIT_FSIZE, request.file_bytes)
+    limit_resource(resource.RLIMIT_NOFILE, request.open_files)
     if process_ceiling:
-        _limit(resource.RLIMIT_NPROC, process_ceiling)
+        limit_resource(resource.RLIMIT_NPROC, process_ceiling)
     if request.cpu_seconds:
-        _limit(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1)  # SIGXCPU, a second later SIGKILL
+        # The kernel sends SIGXCPU, and SIGKILL a second later.
+        limit_resource(resource.RLIMIT_CPU, request.cpu_seconds, request.cpu_seconds + 1)
     if user is not None:
         switch(user)
     die_with_parent(supervisor, signal.SIGKILL)
@@ -77,7 +85,7 @@ def _become(
     if LINUX:  # macOS refuses this limit
         # Unlike RLIMIT_AS, this limit does not count memory that is reserved but never written. Some runtimes reserve
         # gigabytes.
-        _limit(resource.RLIMIT_DATA, request.memory_bytes)
+        limit_resource(resource.RLIMIT_DATA, request.memory_bytes)
     _execute(request.argv, request.env, user)
 
 
@@ -103,15 +111,6 @@ def _plug(outputs: tuple[int, int]) -> None:
         os.dup2(source, target)  # all other descriptors close at exec
 
 
-def _limit(which: int, soft: int, hard: int | None = None) -> None:
-    """Sets a resource limit, but not above the hard limit of this process."""
-    most = resource.getrlimit(which)[1]
-    hard = soft if hard is None else hard
-    if most != resource.RLIM_INFINITY:
-        soft, hard = min(soft, most), min(hard, most)
-    resource.setrlimit(which, (soft, hard))
-
-
 def _enter(cwd: str, user: int | None) -> None:
     if not os.path.isabs(cwd):
         raise Launch(NOT_RUNNABLE, f"The job's cwd '{cwd}' is not absolute; write it from the root: /…")
@@ -133,7 +132,7 @@ def _execute(argv: list[str], env: dict[str, str], user: int | None) -> None:
         os.execvpe(program, argv, env)
     except (FileNotFoundError, NotADirectoryError):
         if "/" in program and os.path.exists(program):
-            message = f"The program '{program}' asks for an interpreter (its #! line) that is not there."
+            message = f"The program '{program}' needs an interpreter (its #! line) that does not exist."
         else:
             place = "" if "/" in program else f" in PATH ({env['PATH']})"
             message = f"There is no program '{program}'{place}; install it on this node, or name its whole path."
@@ -165,16 +164,9 @@ def process_ceiling(user: int | None, processes: int) -> int:
     if not LINUX or os.geteuid() == 0:
         return 0  # the limit does not apply to root
     ceiling = tasks_of(os.getuid()) + 2 * processes
-    return ceiling if _can_fork_under(ceiling) else 0
 
+    def fork_under_it() -> None:
+        limit_resource(resource.RLIMIT_NPROC, ceiling)
+        os.fork()  # both processes return, and end
 
-def _can_fork_under(ceiling: int) -> bool:
-    child = os.fork()
-    if child == 0:
-        try:
-            _limit(resource.RLIMIT_NPROC, ceiling)
-            os.fork()  # both processes continue with the next line
-            os._exit(0)
-        finally:
-            os._exit(1)
-    return os.waitpid(child, 0)[1] == 0
+    return ceiling if succeeds_in_child(fork_under_it) else 0

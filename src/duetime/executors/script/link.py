@@ -7,15 +7,16 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import duetime
 
 _PROGRAM = (
-    "import sys; sys.path.append(sys.argv[1]); "
-    "from duetime.executors.script.fork_server import main; main(int(sys.argv[2]))"
+    "import sys; sys.path += sys.argv[2:]; "
+    "from duetime.executors.script.fork_server import main; main(int(sys.argv[1]))"
 )
+_PATH = (str(Path(duetime.__file__).parents[1]),)
 _STOP_SECONDS = 15.0
 _AT_ONCE = 32  # requests that wait for their supervisor; more would not fit the socket's buffer
 
@@ -25,10 +26,11 @@ class ForkServerLost(Exception):
 
 
 class ForkServerLink:
-    """`spawn` starts the process and passes it its end of the socket. Default: the fork server for scripts."""
+    """`program`: Python code whose arguments are its end of the socket, and `path`. Default: the one for scripts."""
 
-    def __init__(self, spawn: Callable[[int], subprocess.Popen[bytes]] | None = None) -> None:
-        self._spawn = spawn or _spawn
+    def __init__(self, program: str = _PROGRAM, path: Sequence[str] = _PATH) -> None:
+        self._program = program
+        self._path = path
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
         self.turns = asyncio.Semaphore(_AT_ONCE)
@@ -44,7 +46,7 @@ class ForkServerLink:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
-            self._process = self._spawn(theirs.fileno())
+            self._process = _spawn(self._program, theirs.fileno(), self._path)
         self._socket = ours
 
     def ask(self, *descriptors: int) -> None:
@@ -85,12 +87,11 @@ class ForkServerLink:
         self._process = self._socket = None
 
 
-def _spawn(descriptor: int) -> subprocess.Popen[bytes]:
-    """Starts the fork server in its own session, so that Ctrl-C reaches only the node, and without our environment."""
-    root = str(Path(duetime.__file__).parents[1])
+def _spawn(program: str, descriptor: int, path: Sequence[str]) -> subprocess.Popen[bytes]:
+    """Starts a fork server in its own session, so that Ctrl-C reaches only the node, and without our environment."""
     kept = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}  # some Pythons need it
     return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-X", "utf8", "-c", _PROGRAM, root, str(descriptor)],
+        [sys.executable, "-I", "-S", "-X", "utf8", "-c", program, str(descriptor), *path],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         cwd="/",

@@ -12,17 +12,7 @@ from types import TracebackType
 from duetime.executors.script.bandwidth import Bandwidth
 from duetime.executors.script.link import ForkServerLink, ForkServerLost
 from duetime.executors.script.output import Output
-from duetime.executors.script.wire import (
-    GO,
-    TERMINATE,
-    Answer,
-    Ended,
-    Ready,
-    Refused,
-    Request,
-    from_line,
-    pack,
-)
+from duetime.executors.script.wire import GO, TERMINATE, Answer, Ended, Ready, Refused, Request, from_line, pack
 from duetime.ports.logs import LogWriter
 
 _READY_SECONDS = 10.0  # a fork server that takes longer is stuck
@@ -109,9 +99,8 @@ class ScriptRun:
                 return await self.ended()
         except TimeoutError:
             with suppress(ProcessLookupError, PermissionError):
-                os.kill(
-                    self._supervisor, signal.SIGKILL
-                )  # its script may have stopped it; the fork server inherits the script
+                # Its script may have stopped it. The fork server inherits the script.
+                os.kill(self._supervisor, signal.SIGKILL)
             raise SupervisorLost from None
 
     async def folder_removed(self) -> None:

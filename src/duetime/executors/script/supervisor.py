@@ -22,6 +22,7 @@ from duetime.executors.script.system import (
     become_subreaper,
     descendants,
     proportional_bytes,
+    receive_exactly,
     resident_bytes,
 )
 from duetime.executors.script.users import end_all_of
@@ -54,16 +55,15 @@ class ScriptSupervisor:
         try:
             folder = PrivateFolder(request.folder)
         except OSError as problem:
-            self._refuse_folder(request.folder, problem)
+            message = (
+                f"No private folder can be made in '{request.folder}': {problem.strerror}; name another for scripts."
+            )
+            self._tell(Refused(NOT_RUNNABLE, message))
             return
         try:
             self._run_in(folder, request)
         finally:
             folder.remove()
-
-    def _refuse_folder(self, folder: str, problem: OSError) -> None:
-        message = f"No private folder can be made in '{folder}': {problem.strerror}; name another for scripts."
-        self._tell(Refused(NOT_RUNNABLE, message))
 
     def _run_in(self, folder: PrivateFolder, request: Request) -> None:
         try:
@@ -187,18 +187,9 @@ class ScriptSupervisor:
 
     def _receive(self) -> Request | None:
         """Receives the request. Returns None if the node closed the socket before it was complete."""
-        head = self._receive_exactly(LENGTH.size)
-        body = self._receive_exactly(LENGTH.unpack(head)[0]) if head else b""
+        head = receive_exactly(self._control, LENGTH.size)
+        body = receive_exactly(self._control, LENGTH.unpack(head)[0]) if head else b""
         return unpack(body) if body else None
-
-    def _receive_exactly(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self._control.recv(size - len(data))
-            if not part:
-                return b""
-            data += part
-        return bytes(data)
 
     def _tell(self, answer: Answer) -> None:
         with contextlib.suppress(OSError):  # the node has ended, so no process reads the reply

@@ -1,4 +1,4 @@
-"""System calls that Python's os module lacks: prctl, reading /proc, and passing descriptors over a socket.
+"""System calls of fork servers and their children, and those that Python lacks: prctl, reading /proc.
 
 Outside Linux, the prctl functions do nothing, and /proc counts as empty.
 """
@@ -6,12 +6,16 @@ Outside Linux, the prctl functions do nothing, and /proc counts as empty.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
+import resource
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable
 
 LINUX = sys.platform.startswith("linux")
+IGNORED_BY_FORK_SERVER = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -39,6 +43,60 @@ def receive_descriptors(node: socket.socket, count: int) -> list[int] | None:
             os.close(descriptor)
         return []
     return descriptors
+
+
+def receive_exactly(peer: socket.socket, size: int) -> bytes:
+    """Receives `size` bytes. Returns empty bytes if the peer closed the socket before."""
+    data = bytearray()
+    while len(data) < size:
+        part = peer.recv(size - len(data))
+        if not part:
+            return b""
+        data += part
+    return bytes(data)
+
+
+def become_fork_server(descriptor: int) -> socket.socket:
+    """Prepares this process as a fork server, which ends when its node ends, and not before. Returns its socket."""
+    for number in IGNORED_BY_FORK_SERVER:
+        signal.signal(number, signal.SIG_IGN)
+    node = socket.socket(fileno=descriptor)
+    node.set_inheritable(False)
+    gc.disable()
+    gc.freeze()
+    return node
+
+
+def succeeds_in_child(deed: Callable[[], object]) -> bool:
+    """Calls `deed` in a forked child. Returns whether it raised nothing, and the child was not killed."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            deed()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitpid(child, 0)[1] == 0
+
+
+def wake_up_pipe() -> tuple[int, int]:
+    """Returns a descriptor that is readable after a child has ended, and the descriptor that SIGCHLD writes to."""
+    reads, writes = os.pipe()
+    os.set_blocking(reads, False)
+    os.set_blocking(writes, False)
+    signal.set_wakeup_fd(writes, warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return reads, writes
+
+
+def limit_resource(which: int, soft: int, hard: int | None = None) -> None:
+    """Sets a resource limit, but not above the hard limit of this process."""
+    most = resource.getrlimit(which)[1]
+    hard = soft if hard is None else hard
+    if most != resource.RLIM_INFINITY:
+        soft, hard = min(soft, most), min(hard, most)
+    resource.setrlimit(which, (soft, hard))
 
 
 def become_subreaper() -> None:

@@ -11,8 +11,9 @@ import os
 import pwd
 import signal
 import socket
+from contextlib import suppress
 
-from duetime.executors.script.system import LINUX, processes_of
+from duetime.executors.script.system import LINUX, processes_of, succeeds_in_child
 
 FIRST = 62_000
 COUNT = 1000
@@ -20,16 +21,7 @@ COUNT = 1000
 
 def may_switch() -> bool:
     """Returns whether this process can switch to these users: it is root, in a namespace that has these numbers."""
-    if not LINUX or os.geteuid() != 0:
-        return False
-    child = os.fork()
-    if child == 0:
-        try:
-            switch(FIRST)
-        except OSError:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
+    return LINUX and os.geteuid() == 0 and succeeds_in_child(lambda: switch(FIRST))
 
 
 def switch(user: int) -> None:
@@ -43,17 +35,13 @@ def end_all_of(user: int) -> bool:
 
     Returns False if that failed. The killing process runs as the script's user, so the script may kill it first.
     """
-    child = os.fork()
-    if child == 0:
-        try:
-            switch(user)
+
+    def kill() -> None:
+        switch(user)
+        with suppress(ProcessLookupError):  # the user has no processes
             os.kill(-1, signal.SIGKILL)
-        except ProcessLookupError:
-            os._exit(0)  # the user has no processes
-        except OSError:
-            os._exit(1)
-        os._exit(0)
-    return os.waitpid(child, 0)[1] == 0
+
+    return succeeds_in_child(kill)
 
 
 class Users:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from duetime.domain.connection_urls import check_url
 from duetime.executors.sql.executor import SqlExecutor
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.own import OwnDatabase
 
-__all__ = ["OwnDatabase", "SqlExecutor", "SqlLimits", "SqlRules", "check_url"]
+__all__ = ["OwnDatabase", "SqlExecutor", "SqlLimits", "SqlRules"]

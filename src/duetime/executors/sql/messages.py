@@ -52,7 +52,7 @@ class Tally:
         match kind:
             case 0x44:  # D: a row
                 if count > self._most_rows:
-                    raise Unfit("the server sent more rows than were asked for. Check what answers at that address")
+                    raise Unfit("the server sent more rows than were requested. Check the server at that address")
             case 0x4E | 0x41:  # N, A: a notice, a notification
                 if count > MOST_PASSED_OVER:
                     raise Unfit(f"the server sent more than {MOST_PASSED_OVER} notices for one statement. Raise fewer")
@@ -60,7 +60,7 @@ class Tally:
             case _ if count > MOST_OTHERS:
                 raise Unfit(
                     f"the server sent more than {MOST_OTHERS} messages of the kind {chr(kind)!r} for one statement. "
-                    "Check what answers at that address"
+                    "Check the server at that address"
                 )
         return True
 
@@ -118,7 +118,7 @@ class Messages:
             return None
         length = int.from_bytes(data[at + 1 : at + _HEADER])
         if length < _HEADER - 1 or (data[at] in _INSPECTED and length > _MOST_INSPECTED):
-            raise Unfit("the server does not keep to the protocol. Check what answers at that address")
+            raise Unfit("the server does not keep to the protocol. Check the server at that address")
         return length + 1
 
     def _inspected(self, message: bytes) -> bytes:
@@ -134,7 +134,7 @@ class Messages:
                     message, self._tally.parameters = _simple_parameters(message)
                     self._tally.columns = ()
         except (struct.error, IndexError, ValueError):
-            raise Unfit("the server does not keep to the protocol. Check what answers at that address") from None
+            raise Unfit("the server does not keep to the protocol. Check the server at that address") from None
         return message
 
     def _check_iterations(self, message: bytes) -> None:

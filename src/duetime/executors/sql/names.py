@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from ipaddress import ip_address
 from typing import Any, NoReturn, cast
 
 from duetime.domain.sql_servers import SqlServers
-from duetime.executors.guard import parse_address
 from duetime.executors.resolver import Resolver, SystemLookup
 from duetime.executors.sql.received import Counted, CountedTransport, Meter
 from duetime.executors.sql.servers import check_server
@@ -29,7 +29,7 @@ class Names:
     async def find(self, tenant: str, host: str, port: int) -> tuple[str, ...]:
         """Returns the addresses of a host, all checked, in the order to try. Raises DnsError or BlockedTarget."""
         try:
-            parse_address(host)
+            ip_address(host)
         except ValueError:
             found = await self._resolver.resolve(host, tenant)
         else:

@@ -16,7 +16,6 @@ import msgspec
 from duetime.domain.connection_urls import POSTGRES_PORT, PostgresUrl
 from duetime.executors.sql.problems import blocked
 
-OWN_TABLES = ("open_runs", "shard_epochs")
 # Recognises our database by its tables, not by its name: a server has many names, and tables may be in any schema. The
 # operators are schema-qualified, because a role's search_path may find other operators first.
 _HOLDS_OWN = """
@@ -62,17 +61,8 @@ def check_folder(own: OwnDatabase, folder: str) -> None:
         raise BadFolder(folder, "must neither lie in DATA nor hold it: jobs may open files of that folder")
 
 
-def check_address(own: OwnDatabase, url: PostgresUrl) -> None:
-    """Raises Failed if the URL leads to Duetime's own database. Called before anything is sent.
-
-    `check_tables` detects the same database under another name.
-    """
-    if is_own(own, url):
-        raise blocked(OURS)
-
-
 def is_own(own: OwnDatabase, url: PostgresUrl) -> bool:
-    """Returns whether the text of the URL names Duetime's own database."""
+    """Returns whether the text of the URL names Duetime's own database. (`check_tables` detects it by any name.)"""
     if own.url is None:
         return False
     parts = urlsplit(own.url)

@@ -21,7 +21,7 @@ from duetime.executors.resolver import DnsError
 from duetime.executors.sql.connecting import connect
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.names import Names
-from duetime.executors.sql.own import OwnDatabase, check_address, check_role, check_tables
+from duetime.executors.sql.own import OURS, OwnDatabase, check_role, check_tables, is_own
 from duetime.executors.sql.problems import Failed, blocked, unfit, unreachable
 from duetime.executors.sql.received import Meter, Received
 from duetime.postgres import TROUBLE
@@ -89,7 +89,8 @@ class Pools:
 
         The caller must return the session with `give_back` or `throw_away`.
         """
-        check_address(self._own, url)
+        if is_own(self._own, url):
+            raise blocked(OURS)
         key = (tenant, url)
         pool = self._pools.setdefault(key, Pool(self._limits.connections))
         pool.users += 1

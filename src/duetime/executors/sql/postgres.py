@@ -33,6 +33,7 @@ from duetime.executors.sql.problems import Failed, clean, flooded, lost, server_
 from duetime.executors.sql.table import Table
 from duetime.executors.sql.types import name_of
 from duetime.executors.sql.words import first_word
+from duetime.executors.uncancelled import uncancelled
 from duetime.ports.executor import Attempt, NotSent
 from duetime.postgres import TROUBLE
 
@@ -68,7 +69,7 @@ class PostgresStatements:
         finally:
             is_over = work.done()
             if not is_over:
-                await _undisturbed(_end(work, session, url))
+                await uncancelled(_end(work, session, url))
                 self._pools.throw_away(attempt.claim.tenant, url, session)
         if not is_over:
             raise timed_out(attempt.timeout_seconds, f"{url.shown} did not finish the statement, which was stopped:")
@@ -237,16 +238,3 @@ async def _end_backend(session: Session, url: PostgresUrl) -> None:
                 await other.execute(f"SELECT pg_terminate_backend({session.connection.get_server_pid()}{waits})")
             finally:
                 other.terminate()
-
-
-async def _undisturbed(work: Any) -> None:
-    """Completes `work` even if the caller is cancelled meanwhile, then raises the last of these CancelledErrors."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as again:
-            cancelled = again
-    if cancelled is not None:
-        raise cancelled

@@ -80,8 +80,7 @@ class Received:
             )
         elif self.total > NODE_SHARE * self._limit:
             self._largest().cut(
-                "this node received too much for all SQL jobs together. Select fewer or shorter values",
-                is_crowded=True,
+                "this node received too much for all SQL jobs together. Select fewer or shorter values", is_crowded=True
             )
 
     def release(self, meter: Meter) -> None:

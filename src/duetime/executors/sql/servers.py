@@ -6,10 +6,10 @@ Every address of a name is checked at connect time, and the connection goes to a
 from __future__ import annotations
 
 from collections.abc import Iterable
-from ipaddress import IPv6Address
+from ipaddress import IPv6Address, ip_address
 
 from duetime.domain.sql_servers import SqlServers
-from duetime.executors.guard import DEFAULT_PORTS, Address, BlockedTarget, check_address, parse_address
+from duetime.executors.guard import DEFAULT_PORTS, Address, BlockedTarget, check_address
 
 _ADVICE = "The operator allows servers with SQL_ALLOWED_HOSTS."
 
@@ -20,7 +20,7 @@ def check_server(allowed: SqlServers, host: str, port: int, addresses: Iterable[
         return
     for text in addresses:
         try:
-            _check(allowed, parse_address(text), port)
+            _check(allowed, ip_address(text), port)
         except ValueError:
             raise BlockedTarget(f"SQL jobs may not connect to {host}: {text} is no address. {_ADVICE}") from None
         except BlockedTarget as problem:
@@ -30,7 +30,7 @@ def check_server(allowed: SqlServers, host: str, port: int, addresses: Iterable[
 def check_literal(allowed: SqlServers, host: str, port: int) -> None:
     """Raises BlockedTarget if the host is an address that is not allowed. A name is checked when it is resolved."""
     try:
-        parse_address(host)
+        ip_address(host)
     except ValueError:
         return
     check_server(allowed, host, port, (host,))

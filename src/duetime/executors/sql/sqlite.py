@@ -11,6 +11,7 @@ import asyncio
 import os
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -23,7 +24,7 @@ from duetime.domain.payloads import SqlQuery
 from duetime.executors.script.link import ForkServerLink
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.problems import Failed, blocked, timed_out, wrong
-from duetime.executors.sql.sqlite_server import spawn
+from duetime.executors.sql.sqlite_server import PROGRAM
 from duetime.executors.sql.sqlite_wire import (
     ASK_TO_END,
     GO,
@@ -37,6 +38,7 @@ from duetime.executors.sql.sqlite_wire import (
     frame,
     reply_of,
 )
+from duetime.executors.uncancelled import uncancelled
 from duetime.places import Places
 from duetime.ports.executor import Attempt, NotSent
 
@@ -52,7 +54,7 @@ class SqliteStatements:
     def __init__(self, limits: SqlLimits, rules: SqlRules) -> None:
         self._limits = limits
         self._folder = rules.sqlite_folder
-        self._link = ForkServerLink(spawn)
+        self._link = ForkServerLink(PROGRAM, sys.path)
         self._places = Places(PLACES, MOST_PROCESSES)
         self._rooms: dict[tuple[str, str], tuple[asyncio.Semaphore, int]] = {}
 
@@ -109,7 +111,7 @@ class SqliteStatements:
                     attempt.timeout_seconds, f"{request.name} did not finish the statement, which was stopped:"
                 ) from None
         finally:
-            await _undisturbed(process.end(self._link))
+            await uncancelled(process.end(self._link))
 
     @asynccontextmanager
     async def _place(self, attempt: Attempt[SqlQuery], deadline: float) -> AsyncIterator[None]:
@@ -235,17 +237,3 @@ def _bound(number: int, value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise wrong(f"Parameter {number} is beyond the integers of SQLite: pass it as text.", "SQLITE_RANGE")
     return int(value) if isinstance(value, bool) else value
-
-
-async def _undisturbed(work: Any) -> None:
-    """Completes `work` even if the caller is cancelled meanwhile, then raises the last of these CancelledErrors."""
-    attempt = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not attempt.done():
-        try:
-            await asyncio.wait({attempt})
-        except asyncio.CancelledError as again:
-            cancelled = again
-    if cancelled is not None:
-        raise cancelled
-    attempt.result()

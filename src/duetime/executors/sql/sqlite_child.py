@@ -19,6 +19,7 @@ from typing import Any
 import apsw
 import apsw.ext
 
+from duetime.executors.script.system import limit_resource, receive_exactly
 from duetime.executors.sql.limits import SqlLimits
 from duetime.executors.sql.problems import Failed, blocked, sqlite_refused, timed_out, wrong
 from duetime.executors.sql.sqlite_files import Identity, check_opened, enter_folder, find_file, open_files
@@ -64,18 +65,12 @@ def limit_process(request: Request) -> None:
     """Sets this process's resource limits, which the kernel enforces, and SQLite's limit on its own memory."""
     os.umask(0o077)
     os.environ["SQLITE_TMPDIR"] = "."  # in the tenant's folder; SQLite unlinks a temporary file as it opens it
-    _limit(resource.RLIMIT_CORE, 0)
-    _limit(resource.RLIMIT_FSIZE, 2 * request.file_bytes)  # a journal is slightly larger than its file
-    _limit(resource.RLIMIT_CPU, math.ceil(request.seconds) + _CPU_SECONDS)
+    limit_resource(resource.RLIMIT_CORE, 0)
+    limit_resource(resource.RLIMIT_FSIZE, 2 * request.file_bytes)  # a journal is slightly larger than its file
+    limit_resource(resource.RLIMIT_CPU, math.ceil(request.seconds) + _CPU_SECONDS)
     apsw.hard_heap_limit(request.memory_bytes)
     if held := _data_bytes():
-        _limit(resource.RLIMIT_DATA, held + 3 * request.memory_bytes)  # values are copied on their way to JSON
-
-
-def _limit(which: int, value: int) -> None:
-    most = resource.getrlimit(which)[1]
-    value = value if most == resource.RLIM_INFINITY else min(value, most)
-    resource.setrlimit(which, (value, value))
+        limit_resource(resource.RLIMIT_DATA, held + 3 * request.memory_bytes)  # values are copied on their way to JSON
 
 
 def _data_bytes() -> int:
@@ -193,14 +188,8 @@ def _check_alone(connection: apsw.Connection, found: Any) -> None:
 
 
 def _receive(control: socket.socket) -> bytes:
-    return _exactly(control, LENGTH.unpack(_exactly(control, LENGTH.size))[0])
-
-
-def _exactly(control: socket.socket, size: int) -> bytes:
-    data = bytearray()
-    while len(data) < size:
-        part = control.recv(size - len(data))
-        if not part:
-            raise Ended
-        data += part
-    return bytes(data)
+    head = receive_exactly(control, LENGTH.size)
+    body = receive_exactly(control, LENGTH.unpack(head)[0]) if head else b""
+    if not body:
+        raise Ended
+    return body

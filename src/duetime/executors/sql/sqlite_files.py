@@ -145,8 +145,7 @@ def check_opened(before: set[OpenFile], expected: Identity, name: str) -> None:
 
 def _missing(what: str) -> Failed:
     return Failed(
-        ErrorType.CONNECTION_ERROR,
-        f"{what}: with ?mode=rwc in the connection's URL, a file that is not there is made.",
+        ErrorType.CONNECTION_ERROR, f"{what}: with ?mode=rwc in the connection's URL, a missing file is created."
     )
 
 

@@ -4,32 +4,28 @@ A small process with one thread forks fast and safely; a node is large and has t
 imported all modules that a child needs. For each statement the node sends two descriptors: the child's socket, and the
 read end of a pipe that controls the child. A byte in the pipe asks the child to end, and closing the pipe kills the
 child, so all statements of a node end if the node dies. The server closes its copy of the child's socket after it has
-reaped the child: the node then knows that the child is gone.
+reaped the child, so the node sees that the child has ended.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import select
 import signal
 import socket
-import subprocess
-import sys
 import traceback
 from contextlib import suppress
 from typing import NamedTuple
 
-from duetime.executors.script.system import die_with_parent, receive_descriptors
+from duetime.executors.script.system import become_fork_server, die_with_parent, receive_descriptors, wake_up_pipe
 from duetime.executors.sql.sqlite_child import Ended, run
 from duetime.executors.sql.sqlite_wire import ASK_TO_END, Died, frame
 
 _DESCRIPTORS = 2
-_BOOT = (
+PROGRAM = (
     "import sys; sys.path[:] = sys.argv[2:]; "
     "from duetime.executors.sql.sqlite_server import main; main(int(sys.argv[1]))"
 )
-_KEPT = ("LD_LIBRARY_PATH",)  # some Pythons need it
 
 
 class _Child(NamedTuple):
@@ -44,11 +40,7 @@ class ForkServer:
         self._children: dict[int, _Child] = {}  # by process id
         self._by_orders: dict[int, _Child] = {}
         self._poll = select.poll()
-        self._wakes, self._wake = os.pipe()
-        for end in (self._wakes, self._wake):
-            os.set_blocking(end, False)
-        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._wakes, self._wake = wake_up_pipe()
 
     def run(self) -> None:
         """Serves until the node has ended, then kills all children."""
@@ -134,21 +126,5 @@ class ForkServer:
         os.close(child.orders)
 
 
-def spawn(descriptor: int) -> subprocess.Popen[bytes]:
-    """Starts the server in its own session, so that Ctrl-C reaches only the node, and without our environment."""
-    return subprocess.Popen(
-        [sys.executable, "-I", "-S", "-X", "utf8", "-c", _BOOT, str(descriptor), *sys.path],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/",
-        env={name: os.environ[name] for name in _KEPT if name in os.environ},
-        pass_fds=[descriptor], start_new_session=True,
-    )  # fmt: skip
-
-
 def main(descriptor: int) -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # the fork server ends when the node ends, and not before
-    node = socket.socket(fileno=descriptor)
-    node.set_inheritable(False)
-    gc.disable()
-    gc.freeze()
-    ForkServer(node).run()
+    ForkServer(become_fork_server(descriptor)).run()

@@ -7,6 +7,7 @@ replies with Opened, then with Result or Problem. The fork server adds Died if t
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Any, Literal
 
 import msgspec
@@ -56,18 +57,10 @@ class Died(msgspec.Struct, frozen=True, array_like=True, tag=3):
 
 
 Reply = Opened | Result | Problem | Died
-_replies: msgspec.json.Decoder[Reply] = msgspec.json.Decoder(Reply)
-_requests = msgspec.json.Decoder(Request)
+reply_of: Callable[[bytes], Reply] = msgspec.json.Decoder(Reply).decode
+request_of = msgspec.json.Decoder(Request).decode
 
 
 def frame(message: Request | Reply) -> bytes:
     data = msgspec.json.encode(message)
     return LENGTH.pack(len(data)) + data
-
-
-def reply_of(data: bytes) -> Reply:
-    return _replies.decode(data)
-
-
-def request_of(data: bytes) -> Request:
-    return _requests.decode(data)
