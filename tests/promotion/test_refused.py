@@ -122,7 +122,7 @@ async def test_an_uncertain_holder_of_the_lock_gets_no_signal(source: Path, targ
 async def test_another_command_on_the_folder_is_not_stopped(source: Path, target: str):
     with (
         lock_folder(source, "migrate"),
-        pytest.raises(PromotionFailed, match=r"in use by process \d+ \(duetime migrate\): when that has ended"),
+        pytest.raises(PromotionFailed, match=r"in use by process \d+ \(duetime migrate\): wait until it ends"),
     ):
         await promotion(source, target).run()
 
