@@ -116,6 +116,8 @@ class Reconciler(Service):
             await self._store.apply(
                 [Finish(self._node, now, tuple(unreadable(*claim, now) for claim in expired.unreadable))]
             )
+            if not expired:  # an empty page means that no execution is left, which is not known yet
+                expired = await self._store.list_expired_claims(self._node, self._pages.size)
         return expired
 
     async def _finish(self, ends: Ends, with_commands: Ends, now: int) -> int:

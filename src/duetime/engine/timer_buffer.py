@@ -202,6 +202,8 @@ class TimerBuffer:
             await self._store.apply(
                 [PauseJob(now, job.tenant, job.job_id, "duetime", job.error) for job in timers.unreadable]
             )
+            if not timers:  # an empty page means that no timer is left, which is not known yet
+                timers = await self._store.list_due_timers(until, limit, after, self._shards, tuple(self.without))
         return timers
 
     def _open_gap(self) -> None:
