@@ -172,7 +172,7 @@ def due_timers(rows: tuple[list[DueTimer], list[Unreadable]]) -> DueTimers:
     found, apart = rows
     timers = DueTimers(found)
     if apart:
-        timers.unreadable = [UnreadableJob(*row.fields[:2], row.error) for row in apart]
+        timers.unreadable = [UnreadableJob(row.fields[0], row.fields[1], row.error) for row in apart]
     return timers
 
 
