@@ -7,6 +7,7 @@ import logging
 import traceback
 from collections import deque
 from collections.abc import Callable
+from time import time_ns
 from typing import Any, Literal
 
 import msgspec
@@ -22,6 +23,10 @@ CUT = "\n(the log of this attempt was cut here: it is longer than 1 MiB)\n"
 
 Now = Callable[[], int]
 ErrorKind = Literal["function_error", "rejected", "timeout", "cancelled"]
+
+
+def wall_clock() -> int:
+    return time_ns() // 1_000_000
 
 
 class Call:

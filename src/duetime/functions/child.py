@@ -13,12 +13,11 @@ import signal
 import socket
 import sys
 import threading
-from time import time_ns
 
 import msgspec
 
 from duetime.domain.work import Assignment, Ended, Note
-from duetime.functions.calls import Call, perform
+from duetime.functions.calls import Call, perform, wall_clock
 from duetime.functions.context import logging_routed
 from duetime.functions.loading import load_app
 from duetime.functions.registry import Function
@@ -47,10 +46,6 @@ class Done(msgspec.Struct, frozen=True, array_like=True, tag=2):
 FromChild = Ready | Said | Done
 
 
-def now() -> int:
-    return time_ns() // 1_000_000
-
-
 def die_with(parent: int) -> None:
     """Ties this process to its parent. On Linux the kernel kills it when the parent dies; elsewhere the reaper does."""
     if sys.platform == "linux":
@@ -73,7 +68,7 @@ class Child:
             for line in self._connection.makefile("rb"):
                 assignment = decoder.decode(line)
                 call = Call(assignment, self._function(assignment.function), self._say)
-                ended = contextvars.copy_context().run(perform, call, now)
+                ended = contextvars.copy_context().run(perform, call, wall_clock)
                 for stream in (sys.stdout, sys.stderr):
                     _flush(stream)
                 self._send(Done(ended, call.level, call.trace))

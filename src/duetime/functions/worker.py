@@ -10,13 +10,13 @@ import asyncio
 import os
 import random
 import socket
-from time import monotonic, time_ns
+from time import monotonic
 from typing import Literal
 
 import structlog
 
 from duetime.domain.work import MOST_REPORTED, MOST_SLOTS, Joined, Joining, Leaving, Polling, Reported, Reporting
-from duetime.functions.calls import Now
+from duetime.functions.calls import Now, wall_clock
 from duetime.functions.children import ProcessPool
 from duetime.functions.context import logging_routed
 from duetime.functions.outbox import Batch, Outbox
@@ -38,10 +38,6 @@ SHORTEST_BACKOFF_SECONDS = 0.1
 LONGEST_BACKOFF_SECONDS = 10.0
 
 log = structlog.get_logger()
-
-
-def wall_clock() -> int:
-    return time_ns() // 1_000_000
 
 
 class Worker:
