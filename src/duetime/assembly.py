@@ -26,11 +26,10 @@ from duetime.engine.engine import EngineSettings
 from duetime.executors.http import HttpExecutor
 from duetime.executors.pool import ConnectionLimits
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
-from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.script.request import ScriptLimits
+from duetime.executors.sql.executor import SqlExecutor, refusal_of
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.own import OwnDatabase
-from duetime.executors.sql.registering import refusal_of
 from duetime.ports.bus import Bus
 from duetime.ports.executor import Executor
 from duetime.ports.registry import Registry

@@ -24,7 +24,7 @@ def create(as_json: Json = False) -> None:
     export DUETIME_ENCRYPTION_KEYS=$(duetime keys create)
     duetime keys create --json
     """
-    from duetime.vault.keys import make_key
+    from duetime.vault.key_file import make_key
 
     key = make_key()
     if as_json:

@@ -13,8 +13,7 @@ import msgspec
 
 from duetime.domain.doctor import reason
 from duetime.postgres import TROUBLE
-from duetime.registry.doctor import read_view
-from duetime.registry.postgres import PostgresRegistry
+from duetime.registry.postgres import PostgresRegistry, read_view
 from duetime.settings.table import Settings
 from duetime.store import StoreUnusable
 from duetime.store.postgres.connections import Address

@@ -25,8 +25,7 @@ from duetime.ports.vault import DecryptionFailed, KeysUnusable, Vault
 from duetime.settings.table import Settings
 from duetime.store import StoreUnusable
 from duetime.vault.aes import AesVault
-from duetime.vault.key_file import KEPT, KeyFile
-from duetime.vault.keys import make_key
+from duetime.vault.key_file import KEPT, KeyFile, make_key
 
 __all__ = ["KeysUnusable", "Rotated", "StoreUnusable", "reencrypt_all", "rotate"]
 

@@ -19,7 +19,7 @@ import duetime
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.request import ScriptLimits
 from duetime.ports.executor import Attempt, Outcome
 from executors.script.watching import Kept, alive, exists, on_linux, until, with_setsid
 
@@ -146,7 +146,7 @@ from duetime.domain.job import ScriptJob
 from duetime.domain.payloads import Script
 from duetime.domain.states import Trigger
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.request import ScriptLimits
 from duetime.ports.executor import Attempt
 
 async def main():

@@ -13,7 +13,7 @@ import pytest
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.request import ScriptLimits
 from duetime.ports.executor import Attempt, NotSent, Outcome
 from executors.script.watching import Kept, alive, as_root, on_linux, python, until
 

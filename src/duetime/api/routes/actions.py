@@ -14,11 +14,10 @@ from duetime.api import paging
 from duetime.api.advice import list_blocked
 from duetime.api.auth.access import find_job
 from duetime.api.context import ApiContext
-from duetime.api.execution_views import view_execution, view_skipped
 from duetime.api.queries import read_filter
 from duetime.api.routes.jobs import cancel_job
 from duetime.api.routes.subscriptions import apply_and_tell
-from duetime.api.views import instant, instant_or_none
+from duetime.api.views import instant, instant_or_none, view_execution, view_skipped
 from duetime.api.yielding import collect
 from duetime.domain import authoring
 from duetime.domain.audit import entry

@@ -11,11 +11,11 @@ from litestar.params import Parameter
 from duetime.api import paging
 from duetime.api.auth.access import find_execution, find_job
 from duetime.api.context import ApiContext
-from duetime.api.execution_views import view_attempt, view_execution
 from duetime.api.queries import AnyRequest, read_filter
 from duetime.api.routes.actions import add_execution, check_runnable, list_page, redrive
 from duetime.api.routes.events import EVENT_STREAM, last_event_id, stream
 from duetime.api.routes.logs import MOST_LINES, follow_logs, read_logs
+from duetime.api.views import view_attempt, view_execution
 from duetime.domain.audit import entry
 from duetime.domain.commands import CancelExecution
 from duetime.domain.errors import Conflict

@@ -13,10 +13,9 @@ from contextlib import suppress
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
 from duetime.executors.script.bandwidth import Bandwidth
-from duetime.executors.script.limits import ScriptLimits
 from duetime.executors.script.link import ForkServerLink, ForkServerLost
 from duetime.executors.script.outcome import outcome_of, timeout_of
-from duetime.executors.script.request import request_of
+from duetime.executors.script.request import ScriptLimits, request_of
 from duetime.executors.script.run import ScriptRun, SupervisorLost
 from duetime.executors.script.wire import Refused
 from duetime.executors.uncancelled import uncancelled

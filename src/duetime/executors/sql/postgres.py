@@ -23,7 +23,6 @@ import msgspec
 from duetime.domain.connection_urls import PostgresUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
-from duetime.executors.sql.arrays import read_array
 from duetime.executors.sql.connecting import connect
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.own import OwnDatabase
@@ -31,7 +30,7 @@ from duetime.executors.sql.parameters import bind, misfit_of
 from duetime.executors.sql.pools import Pools, Session
 from duetime.executors.sql.problems import Failed, clean, flooded, lost, server_refused, timed_out, wrong
 from duetime.executors.sql.table import Table
-from duetime.executors.sql.types import name_of
+from duetime.executors.sql.types import name_of, read_array
 from duetime.executors.sql.words import first_word
 from duetime.executors.uncancelled import uncancelled
 from duetime.ports.executor import Attempt, NotSent
