@@ -165,6 +165,6 @@ def make_creation_rules(settings: Settings, webhooks: HttpExecutor) -> CreationR
     return CreationRules(
         types=frozenset(kind for kind in JobType if not is_off.get(kind)),
         defaults=OperatorDefaults(settings.job_execution_timeout, settings.max_execution_attempts),
-        target_refusal=webhooks.refusal,
+        target_refusal=webhooks.guard.refusal,
         connection_refusal=lambda url: refusal_of(url, make_sql_rules(settings), own_database(settings)),
     )

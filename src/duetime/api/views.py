@@ -45,26 +45,16 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
     ordered = sorted(lateness) if lateness else []
     finished = record.successes + record.failures
     view: JobView = _VIEWS[spec.type](
-        job_id=record.job_id,
-        **{name: getattr(spec, name) for name in _FROM_SPEC},
-        payload=_view_payload(spec.payload),
-        retry_policy=policy_of(spec),
-        timeout_seconds=timeout_of(spec),
-        status=record.status,
-        version=record.version,
-        next_run_time=instant_or_none(record.due_at),
-        last_run_time=instant_or_none(record.last_run_at),
-        last_state=record.last_state,
-        created_at=instant(record.created_at),
-        created_by=record.owner,
-        updated_at=instant(record.updated_at),
-        execution_count=record.runs,
-        success_count=record.successes,
+        job_id=record.job_id, payload=_view_payload(spec.payload), retry_policy=policy_of(spec),
+        timeout_seconds=timeout_of(spec), status=record.status, version=record.version,
+        next_run_time=instant_or_none(record.due_at), last_run_time=instant_or_none(record.last_run_at),
+        last_state=record.last_state, created_at=instant(record.created_at), created_by=record.owner,
+        updated_at=instant(record.updated_at), execution_count=record.runs, success_count=record.successes,
         failure_count=record.failures,
         avg_execution_time_ms=round(record.busy_ms / finished, 1) if finished else None,
-        lateness_p50_ms=_percentile(ordered, 0.50),
-        lateness_p99_ms=_percentile(ordered, 0.99),
-    )
+        lateness_p50_ms=_percentile(ordered, 0.50), lateness_p99_ms=_percentile(ordered, 0.99),
+        **{name: getattr(spec, name) for name in _FROM_SPEC},
+    )  # fmt: skip
     return view
 
 
@@ -101,51 +91,34 @@ def _percentile(ordered: list[int], share: float) -> int | None:
 def view_execution(record: ExecutionRecord) -> ExecutionView:
     started_at, ended_at = record.started_at, record.ended_at
     return ExecutionView(
-        execution_id=record.execution_id,
-        job_id=record.job_id,
-        state=record.state,
-        reason=record.reason,
-        trigger=record.trigger,
-        scheduled_at=instant(record.scheduled_at),
-        start_time=instant_or_none(started_at),
-        end_time=instant_or_none(ended_at),
-        duration_ms=_between(started_at, ended_at),
-        lateness_ms=_between(record.scheduled_at, started_at),
-        attempt=attempts_made(record.state, record.attempt),
+        execution_id=record.execution_id, job_id=record.job_id, state=record.state, reason=record.reason,
+        trigger=record.trigger, scheduled_at=instant(record.scheduled_at), start_time=instant_or_none(started_at),
+        end_time=instant_or_none(ended_at), duration_ms=_between(started_at, ended_at),
+        lateness_ms=_between(record.scheduled_at, started_at), attempt=attempts_made(record.state, record.attempt),
         next_attempt_at=instant_or_none(record.due_at) if record.state in (State.QUEUED, State.RETRYING) else None,
-        http_status=record.http_status,
-        exit_code=record.exit_code,
-        error_type=record.error_type,
-        error_message=record.error_message,
-        response=record.response,
-        worker_id=record.worker_id,
-        dead=record.dead,
-    )
+        dead=record.dead, **_result_of(record),
+    )  # fmt: skip
 
 
 def view_attempt(record: AttemptRecord) -> AttemptView:
     return AttemptView(
-        attempt=record.attempt,
-        worker_id=record.worker_id,
-        start_time=instant_or_none(record.started_at),
-        end_time=instant(record.ended_at),
-        duration_ms=_between(record.started_at, record.ended_at),
-        http_status=record.http_status,
-        exit_code=record.exit_code,
-        error_type=record.error_type,
-        error_message=record.error_message,
-        response=record.response,
-    )
+        attempt=record.attempt, start_time=instant_or_none(record.started_at), end_time=instant(record.ended_at),
+        duration_ms=_between(record.started_at, record.ended_at), **_result_of(record),
+    )  # fmt: skip
+
+
+def _result_of(record: ExecutionRecord | AttemptRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in _OF_RESULT}
+
+
+_OF_RESULT = ("http_status", "exit_code", "error_type", "error_message", "response", "worker_id")
 
 
 def view_skipped(record: SkippedRecord) -> SkippedView:
     return SkippedView(
-        first_at=instant(record.first_at),
-        until_at=instant(record.until_at),
-        count=record.count,
-        reason=record.reason,
+        first_at=instant(record.first_at), until_at=instant(record.until_at), count=record.count, reason=record.reason,
         decided_at=instant(record.decided_at),
-    )
+    )  # fmt: skip
 
 
 def _between(begin: int | None, end: int | None) -> int | None:

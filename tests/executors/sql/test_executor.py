@@ -51,7 +51,7 @@ async def test_no_statement_runs_if_sql_is_off(executor: SqlExecutor, connection
 async def test_no_sqlite_file_is_opened_without_a_folder(executor: SqlExecutor, connections: Connections):
     connections.urls["it"] = "sqlite:///it.db?mode=rwc"
     assert "SQL_SQLITE_FOLDER" in sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
-    assert executor.sqlite_server_pid is None
+    assert executor.sqlite.link.pid is None
 
 
 @pytest.mark.parametrize("rules", [SqlRules()])

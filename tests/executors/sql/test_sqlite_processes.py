@@ -25,7 +25,7 @@ ENDLESS_INSERT = "INSERT INTO t WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELEC
 
 
 def server_of(executor: SqlExecutor) -> int:
-    pid = executor.sqlite_server_pid
+    pid = executor.sqlite.link.pid
     assert pid is not None
     return pid
 
@@ -34,7 +34,7 @@ async def until_it_runs(executor: SqlExecutor) -> int:
     """Returns the process id of the one running statement."""
 
     async def runs() -> bool:
-        pid = executor.sqlite_server_pid
+        pid = executor.sqlite.link.pid
         return pid is not None and len(descendants(pid)) == 1
 
     await until(runs)

@@ -44,19 +44,14 @@ class SqlExecutor:
         self._find = find
         self._rules = rules
         self._postgres = PostgresStatements(own, limits, rules)
-        self._sqlite = SqliteStatements(limits, rules)
-
-    @property
-    def sqlite_server_pid(self) -> int | None:
-        """The process id of the fork server for SQLite statements; None if there is none."""
-        return self._sqlite.server_pid
+        self.sqlite = SqliteStatements(limits, rules)
 
     async def start(self) -> None:
         """Does nothing: connections are opened by the first attempts."""
 
     async def stop(self) -> None:
-        await self._postgres.stop()
-        await self._sqlite.stop()
+        await self._postgres.pools.stop()
+        await self.sqlite.link.stop()
 
     async def execute(self, attempt: Attempt[SqlQuery]) -> Outcome:
         clock = asyncio.get_running_loop().time
@@ -82,7 +77,7 @@ class SqlExecutor:
         if (problem := binding_problem(query, url.shown)) is not None:
             raise blocked(problem)
         if isinstance(url, SqliteUrl):
-            return await self._sqlite.run(attempt, query, url, deadline)
+            return await self.sqlite.run(attempt, query, url, deadline)
         table = await self._postgres.run(attempt, query, url, deadline)
         return Result(table.row_count, table.encode())
 
