@@ -22,7 +22,7 @@ from duetime.domain.payloads import HttpRequest, Script, SqlQuery
 from duetime.domain.upkeep import Upkeep
 from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.dispatcher import Limits
-from duetime.engine.engine import EngineSettings
+from duetime.engine.settings import EngineSettings
 from duetime.executors.http import HttpExecutor
 from duetime.executors.pool import ConnectionLimits
 from duetime.executors.script.executor import ScriptExecutor

@@ -70,8 +70,9 @@ def _rotate(settings: Any) -> Any:
 
     from duetime.cli.progress import Progress
     from duetime.domain.errors import DuetimeError
-    from duetime.operate.rotate import KeysUnusable, StoreUnusable
     from duetime.operate.rotate import rotate as rotate_keys
+    from duetime.ports.vault import KeysUnusable
+    from duetime.store import StoreUnusable
 
     with Progress("jobs") as progress:
         try:

@@ -29,8 +29,6 @@ from duetime.ports.registry import Registry
 from duetime.ports.store import Store, apply_one
 from duetime.ports.vault import NoVault, Vault
 
-__all__ = ["Engine", "EngineSettings"]
-
 REJOIN_SECONDS = 1.0
 REST_IN_DOUBT_SECONDS = 3600.0  # retention pauses this long after a start if the newest entry of the ledger is old
 
@@ -172,24 +170,6 @@ class Engine:
     def clock(self) -> Clock:
         """Returns the clock for all times that are stored."""
         return self._around.clock
-
-    # Calls from the API, for the current term
-
-    def due_hint(self, due_at: int) -> None:
-        """Tells the timer that owns the job, on this or another node, that the job is due at `due_at`."""
-        self.term.due_hint(due_at)
-
-    def waiting_hint(self, due_at: int) -> None:
-        """Tells all nodes that an execution can be claimed from `due_at` on."""
-        self.term.waiting_hint(due_at)
-
-    def circuits_hint(self) -> None:
-        """Wakes the breaker after a circuit was closed through the API."""
-        self.term.breaker.wake()
-
-    def cancel(self, execution_id: str) -> bool:
-        """Cancels an execution. Returns False if this node does not hold it, and sends a hint to the other nodes."""
-        return self.term.cancel(execution_id)
 
     def health(self) -> dict[str, str]:
         """Returns for each service "healthy", or the failure of its last turn."""

@@ -21,8 +21,8 @@ from duetime.ports.logs import LogWriter
 from duetime.ports.store import Store, WorkerRecord, apply_one
 
 SILENT_SECONDS = 120.0  # after its lease: a worker silent for that long is forgotten, and read again if it comes back
-
-
+ABSENT_SECONDS = 1.0  # how long an id that was not found is not looked up again
+MOST_ABSENT = 4096  # absent ids that are remembered
 MOST_REMEMBERED = 50_000  # claims handed out by this node; one with large arguments that hold secrets counts as several
 
 
@@ -92,8 +92,10 @@ class KnownWorkers:
         self._clock = clock
         self._lease = lease_seconds
         self._handed = handed
-        self._records = WorkerRecords(store, clock, reads)
+        self._reads = reads
         self._workers: dict[int, KnownWorker] = {}
+        # Until when, by tenant and id. By tenant too, because an id that one tenant guesses may soon be another's.
+        self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
 
     async def get(self, tenant: str, worker_id: int) -> KnownWorker:
         """Returns the worker, from memory or the store.
@@ -103,10 +105,32 @@ class KnownWorkers:
         known = self._workers.get(worker_id)
         if known is not None and known.record.tenant == tenant:
             return known
-        record = None if known is not None else await self._records.get(tenant, worker_id)
+        record = None if known is not None else await self._read(tenant, worker_id)
         if record is None:
             raise unknown_worker(worker_id)
         return await self.add(record)
+
+    async def _read(self, tenant: str, worker_id: int) -> WorkerRecord | None:
+        """Returns the worker's record; None if the tenant has no such worker.
+
+        Tenants take turns. A made-up id costs one read, in its tenant's own turn.
+        """
+        if self._is_absent(tenant, worker_id):
+            return None
+        async with self._reads.turn(tenant):
+            if self._is_absent(tenant, worker_id):  # a concurrent read found that
+                return None
+            record = await self._store.get_worker(worker_id)
+        if record is not None and record.tenant == tenant:
+            return record
+        self._absent.pop((tenant, worker_id), None)
+        self._absent[tenant, worker_id] = self._clock.monotonic() + ABSENT_SECONDS
+        if len(self._absent) > MOST_ABSENT:
+            self._absent.popitem(last=False)
+        return None
+
+    def _is_absent(self, tenant: str, worker_id: int) -> bool:
+        return self._clock.monotonic() < self._absent.get((tenant, worker_id), 0.0)
 
     async def add(self, record: WorkerRecord) -> KnownWorker:
         """Remembers a worker. Forgets those that were silent for long: they may have ended or use another node."""
@@ -137,40 +161,3 @@ class KnownWorkers:
 
 def unknown_worker(worker_id: int) -> NotFound:
     return NotFound(f"there is no worker {worker_id}: it was silent for too long, or never joined; join anew")
-
-
-ABSENT_SECONDS = 1.0  # how long an id that was not found is not looked up again
-MOST_ABSENT = 4096  # absent ids that are remembered
-
-
-class WorkerRecords:
-    """Reads worker records, round-robin by tenant. A made-up id costs one read, in its tenant's own turn.
-
-    `reads`: the gate that every read passes.
-    """
-
-    def __init__(self, store: Store, clock: Clock, reads: TurnGate) -> None:
-        self._store = store
-        self._clock = clock
-        self._reads = reads
-        # Until when, by tenant and id. By tenant too, because an id that one tenant guesses may soon be another's.
-        self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
-
-    async def get(self, tenant: str, worker_id: int) -> WorkerRecord | None:
-        """Returns the worker's record; None if the tenant has no such worker."""
-        if self._is_absent(tenant, worker_id):
-            return None
-        async with self._reads.turn(tenant):
-            if self._is_absent(tenant, worker_id):  # a concurrent read found that
-                return None
-            record = await self._store.get_worker(worker_id)
-        if record is not None and record.tenant == tenant:
-            return record
-        self._absent.pop((tenant, worker_id), None)
-        self._absent[tenant, worker_id] = self._clock.monotonic() + ABSENT_SECONDS
-        if len(self._absent) > MOST_ABSENT:
-            self._absent.popitem(last=False)
-        return None
-
-    def _is_absent(self, tenant: str, worker_id: int) -> bool:
-        return self._clock.monotonic() < self._absent.get((tenant, worker_id), 0.0)

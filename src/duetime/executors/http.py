@@ -43,18 +43,12 @@ class HttpExecutor:
     """
 
     def __init__(
-        self,
-        *,
-        allow: AllowedNetworks = (),
-        domains: AllowedDomains | None = None,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
-        ports: Ports = DEFAULT_PORTS,
-        keys_of: Callable[[str], Sequence[bytes]] = lambda tenant: (),
-        clock: Callable[[], float] = time.time,
-        lookup: Lookup | None = None,
-        tls: ssl.SSLContext | None = None,
+        self, *,
+        allow: AllowedNetworks = (), domains: AllowedDomains | None = None, ports: Ports = DEFAULT_PORTS,
+        limits: ConnectionLimits = DEFAULT_LIMITS, keys_of: Callable[[str], Sequence[bytes]] = lambda tenant: (),
+        clock: Callable[[], float] = time.time, lookup: Lookup | None = None, tls: ssl.SSLContext | None = None,
         dns_ttl_seconds: float = 15.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._keys_of = keys_of
         self._clock = clock
         self.guard = Guard(allow, ports, domains)
@@ -143,13 +137,8 @@ class HttpExecutor:
             message = (
                 f"{target.host} answered {status}; redirects are not followed. Put the final address in the job's URL."
             )
-        return Outcome(
-            error_type=ErrorType.HTTP_ERROR,
-            error_message=message,
-            http_status=status,
-            response=response,
-            retry_after_seconds=retry_after_seconds(connection.retry_after, self._clock()),
-        )
+        again = retry_after_seconds(connection.retry_after, self._clock())
+        return Outcome(ErrorType.HTTP_ERROR, message, status, response, again)
 
 
 def _network_failure(problem: Exception, target: Target, timeout_seconds: float) -> Outcome:

@@ -20,8 +20,6 @@ from duetime.store.postgres.connections import Address
 from duetime.store.postgres.schema import migrate as migrate_schema
 from duetime.store.sqlite.connection import FILE_NAME, migrate_folder
 
-__all__ = ["Migrated", "StoreUnusable", "migrate"]
-
 REGISTRY_SECONDS = 10.0
 
 

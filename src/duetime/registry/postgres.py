@@ -23,8 +23,6 @@ from duetime.domain.lease import View
 from duetime.postgres import TROUBLE, Servers
 from duetime.settings.table import DEFAULTS
 
-__all__ = ["PostgresRegistry"]
-
 CALL_SHARE = 0.3  # of the ttl: a call that hangs leaves time for another before the lease expires
 FIRST_PAUSE_SECONDS = 0.05  # between attempts to connect
 LONGEST_PAUSE_SECONDS = 0.5

@@ -8,8 +8,6 @@ This file imports none of them: `duetime --help` needs only the error.
 
 from __future__ import annotations
 
-__all__ = ["BadSetting"]
-
 
 class BadSetting(Exception):
     """A setting can't be used. The message has its name, its source and the expected form."""

@@ -10,13 +10,18 @@ import asyncpg
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits, SqlRules
+from duetime.executors.sql.own import OwnDatabase
 from duetime.ports.executor import Executor
 from executors.sql.conftest import Connections, attempt_of, sentence_of, until
 
 SLEEPER = """
 import asyncio, sys
-from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
+from duetime.executors.sql.own import OwnDatabase
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits
+from duetime.executors.sql.limits import SqlRules
 from duetime.domain.sql_servers import parse_servers
 from executors.sql.conftest import attempt_of
 

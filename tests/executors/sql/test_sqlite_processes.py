@@ -13,8 +13,9 @@ import pytest
 
 from duetime.domain.execution import ErrorType
 from duetime.executors.script.system import descendants
-from duetime.executors.sql import SqlExecutor, SqlLimits
 from duetime.executors.sql import sqlite as processes
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits
 from executors.script.watching import on_linux
 from executors.sql.conftest import Connections, Run, rows_of, sentence_of, table_of, until
 

@@ -30,17 +30,10 @@ def request_of(attempt: Attempt[Script], limits: ScriptLimits) -> Request:
     payload = attempt.payload
     has_argv = bool(payload.argv)
     return Request(
-        argv=list(payload.argv) if has_argv else [payload.interpreter or _SHELL],
-        script=None if has_argv else payload.script,
-        env=_environment(attempt),
-        cwd=payload.cwd,
-        folder=str(limits.folder or tempfile.gettempdir()),
-        cpu_seconds=limits.cpu_seconds,
-        memory_bytes=limits.memory_bytes,
-        file_bytes=limits.file_bytes,
-        open_files=limits.open_files,
-        processes=limits.processes,
-    )
+        list(payload.argv) if has_argv else [payload.interpreter or _SHELL], None if has_argv else payload.script,
+        _environment(attempt), payload.cwd, str(limits.folder or tempfile.gettempdir()), limits.cpu_seconds,
+        limits.memory_bytes, limits.file_bytes, limits.open_files, limits.processes,
+    )  # fmt: skip
 
 
 def _environment(attempt: Attempt[Script]) -> dict[str, str]:
