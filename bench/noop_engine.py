@@ -22,7 +22,8 @@ from duetime.domain.instants import format_instant
 from duetime.domain.job import HttpJob
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import State
-from duetime.engine.engine import Engine, EngineSettings
+from duetime.engine.engine import Engine
+from duetime.engine.settings import EngineSettings
 from duetime.events import EventHub
 from duetime.ports.executor import Attempt, Outcome
 from duetime.ports.registry import Registry

@@ -22,15 +22,14 @@ from duetime.domain.payloads import HttpRequest, Script, SqlQuery
 from duetime.domain.upkeep import Upkeep
 from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.dispatcher import Limits
-from duetime.engine.engine import EngineSettings
+from duetime.engine.settings import EngineSettings
 from duetime.executors.http import HttpExecutor
 from duetime.executors.pool import ConnectionLimits
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
-from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.script.request import ScriptLimits
+from duetime.executors.sql.executor import SqlExecutor, refusal_of
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.own import OwnDatabase
-from duetime.executors.sql.registering import refusal_of
 from duetime.ports.bus import Bus
 from duetime.ports.executor import Executor
 from duetime.ports.registry import Registry
@@ -166,6 +165,6 @@ def make_creation_rules(settings: Settings, webhooks: HttpExecutor) -> CreationR
     return CreationRules(
         types=frozenset(kind for kind in JobType if not is_off.get(kind)),
         defaults=OperatorDefaults(settings.job_execution_timeout, settings.max_execution_attempts),
-        target_refusal=webhooks.refusal,
+        target_refusal=webhooks.guard.refusal,
         connection_refusal=lambda url: refusal_of(url, make_sql_rules(settings), own_database(settings)),
     )

@@ -13,13 +13,12 @@ from typing import Any
 import structlog
 from litestar.types import ASGIApp
 
-from duetime.api.app import create_app, create_health_app
+from duetime.api.app import create_app, create_health_app, create_metrics_app
 from duetime.api.auth.keyring import Keyring
 from duetime.api.context import ApiContext, ApiLimits, ClusterState, EngineLink
 from duetime.api.gate import Gate
 from duetime.api.http.held_bodies import HeldBodies
 from duetime.api.limiter import Limiter
-from duetime.api.metrics import create_metrics_app
 from duetime.api.random_ids import request_ids, rising
 from duetime.assembly import (
     make_capacity,
@@ -192,12 +191,12 @@ class Node:
     def _engine_link(self) -> EngineLink:
         engine = self._engine
         return EngineLink(
-            due_hint=engine.due_hint,
-            waiting_hint=engine.waiting_hint,
-            circuits_hint=engine.circuits_hint,
+            due_hint=lambda due_at: engine.term.due_hint(due_at),
+            waiting_hint=lambda due_at: engine.term.waiting_hint(due_at),
+            circuits_hint=lambda: engine.term.breaker.wake(),
             subscriptions_hint=lambda: engine.term.subscribers.wake(),
             signing_hint=lambda state: engine.term.signing.learn(state),
-            cancel=engine.cancel,
+            cancel=lambda execution_id: engine.term.cancel(execution_id),
             subscriptions=lambda tenant: engine.term.subscribers.of(tenant),
             worker_gateway=lambda: engine.term.worker_gateway,
             cluster=self._cluster,

@@ -20,7 +20,7 @@ import pytest
 from api.people import Known, People
 from api.person import FAR
 from cluster.processes import Answer, Client, Server
-from duetime.api import paging
+from duetime.api import queries
 
 MARK = "what-only-acme-knows"
 NOWHERE = "0198c0de-1234-7abc-8def-0123456789ab"
@@ -260,7 +260,7 @@ def make_things(people: People, owner: Known) -> Things:
             CONNECTION: [MARK],
             SUBSCRIPTION: [told.json()["subscription_id"]],
             WORKER: [str(joined.json()["worker_id"])],
-            WORKERS_CURSOR: [paging.write_cursor(joined.json()["worker_id"] + 1, paging.NO_ROW)],
+            WORKERS_CURSOR: [queries.write_cursor(joined.json()["worker_id"] + 1, queries.NO_ROW)],
         },
     )
 
@@ -438,8 +438,8 @@ class TestAnotherTenants:
                 assert not any(name in answer.body.decode() for name in victim.names[RESOURCE]), ask
                 has_jobs = ask.route not in ("get /dead-letters", "get /workers")
                 assert (own_job in answer.body.decode()) == has_jobs, ask
-                value, row = paging.read_cursor(cursor, int if ask.kind in (AUDIT_CURSOR, WORKERS_CURSOR) else str)
-                beside = paging.write_cursor(value, row[:-4] + "0000")  # names no row, at the same place of the order
+                value, row = queries.read_cursor(cursor, int if ask.kind in (AUDIT_CURSOR, WORKERS_CURSOR) else str)
+                beside = queries.write_cursor(value, row[:-4] + "0000")  # names no row, at the same place of the order
                 assert told(answer, "") == told(ask.send(eve, beside, own_job), "")
         assert snapshot(people.ada) == before
 

@@ -32,7 +32,8 @@ from duetime.domain.job import JobType
 from duetime.domain.lease import Standing
 from duetime.domain.limits import TierLimits
 from duetime.domain.states import ErrorType
-from duetime.engine.engine import Engine, EngineSettings
+from duetime.engine.engine import Engine
+from duetime.engine.settings import EngineSettings
 from duetime.events import Event, EventHub
 from duetime.ports.store import Store
 from duetime.ports.vault import NoVault

@@ -19,8 +19,7 @@ from duetime.domain.secrets import decrypt_payload, encrypt_job, key_id_of, list
 from duetime.operate.rotate import FIRST_ID
 from duetime.store.sqlite import SqliteStore
 from duetime.vault.aes import AesVault
-from duetime.vault.key_file import KeyFile
-from duetime.vault.keys import make_key
+from duetime.vault.key_file import KeyFile, make_key
 from patience import PATIENCE_SECONDS
 from samples import NOW, URL, new_job, spec
 from served import served

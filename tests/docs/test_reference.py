@@ -18,7 +18,7 @@ from duetime.cli.main import app as cli
 from duetime.domain.errors import DuetimeError
 from duetime.domain.job import JobStatus, Overlap
 from duetime.domain.states import ErrorType, State, Trigger
-from duetime.settings.foreign import FOREIGN
+from duetime.settings.names import FOREIGN
 from duetime.settings.table import SETTINGS
 from served import served
 

@@ -11,7 +11,8 @@ from duetime.domain import commands as c
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobSpec
 from duetime.engine.dispatcher import Limits
-from duetime.engine.engine import Engine, EngineSettings
+from duetime.engine.engine import Engine
+from duetime.engine.settings import EngineSettings
 from duetime.events import EventHub
 from duetime.ports.archive import AuditArchive
 from duetime.ports.bus import Bus

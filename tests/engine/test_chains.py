@@ -29,7 +29,7 @@ def chained(name: str, *after: str, **fields: object) -> JobSpec:
 
 async def run(stage: Stage, job_id: str) -> None:
     await add_execution(stage.store, job_id, stage.clock.now())
-    stage.engine.waiting_hint(stage.clock.now())
+    stage.engine.term.waiting_hint(stage.clock.now())
 
 
 async def lose(stage: Stage) -> None:

@@ -18,7 +18,7 @@ from duetime.domain.states import ErrorType, State
 from duetime.ports.executor import Attempt
 from duetime.testing import ScriptedExecutor
 from duetime.vault.aes import AesVault
-from duetime.vault.keys import make_key
+from duetime.vault.key_file import make_key
 from engine.stage import Stage
 from samples import NOW, URL, new_job, spec
 

@@ -108,7 +108,7 @@ async def test_a_hint_costs_one_look_for_all_workers_of_the_same_functions(stage
     async with polling(stage, 200):
         await quiet(stage, 200)
         looks.forget()
-        stage.engine.term.worker_gateway.hint()
+        stage.engine.term.worker_gateway.polls.hint()
         await until(lambda: bool(looks.looks))
         await quiet(stage, 200)
         assert len(looks.looks) <= 3  # one, and one for each second that this took
@@ -120,7 +120,7 @@ async def test_many_hints_at_once_are_one(stage: Stage, looks: Looks):
         await quiet(stage, 20)
         looks.forget()
         for _ in range(1000):
-            stage.engine.term.worker_gateway.hint()
+            stage.engine.term.worker_gateway.polls.hint()
         await until(lambda: len(looks.looks) >= 20)
         await quiet(stage, 20)
         assert len(looks.looks) <= 60
@@ -159,7 +159,7 @@ async def test_a_tenant_with_many_workers_delays_another_by_its_turn_and_no_more
         await quiet(stage, 101)
         looks.go.clear()  # the store is slow: everybody who is to be looked for stands in line
         looks.forget()
-        stage.engine.term.worker_gateway.hint()
+        stage.engine.term.worker_gateway.polls.hint()
         await until(lambda: bool(looks.looks))
         looks.go.set()
         await until(lambda: mine in looks.looks)
@@ -170,7 +170,7 @@ async def test_a_tenant_with_many_workers_delays_another_by_its_turn_and_no_more
 async def test_polls_read_one_at_a_time_so_that_the_node_finds_a_connection(stage: Stage, looks: Looks):
     async with polling(stage, 50, apart=True):
         await quiet(stage, 50)
-        stage.engine.term.worker_gateway.hint()
+        stage.engine.term.worker_gateway.polls.hint()
         await until(lambda: len(looks.looks) >= 100)
         assert looks.most_at_once == 1
 
@@ -211,7 +211,7 @@ async def test_a_closed_desk_answers_who_waits_and_tells_all_others_to_come_back
     hand = await hire(stage)
     async with polling(stage, 3) as asked:
         await quiet(stage, 3)
-        stage.engine.term.worker_gateway.close()
+        stage.engine.term.worker_gateway.polls.close()
         assert await asyncio.gather(*asked) == [Polled()] * 3
     looks.forget()
     with pytest.raises(Overloaded, match="ask another one") as told:

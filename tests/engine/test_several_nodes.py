@@ -291,7 +291,7 @@ async def test_a_job_created_on_another_node_is_hinted_to_its_owner(nodes: tuple
     made = new_job(spec("immediate"), job_id=owned_by_b)
     await store.apply([c.CreateJobs(NOW, (made,))])
     assert not b.engine.term.timer._wake.is_set()
-    a.engine.due_hint(made.due_at)
+    a.engine.term.due_hint(made.due_at)
     assert b.engine.term.timer._wake.is_set()
     await b.tick()
     assert began(b) == {owned_by_b}
@@ -300,7 +300,7 @@ async def test_a_job_created_on_another_node_is_hinted_to_its_owner(nodes: tuple
 async def test_a_job_that_is_due_much_later_is_hinted_to_nobody(nodes: tuple[Stage, Stage]):
     a, _ = nodes
     before = list(a.bus.sent)  # type: ignore[attr-defined]
-    a.engine.due_hint(NOW + 3 * SECOND)
+    a.engine.term.due_hint(NOW + 3 * SECOND)
     assert a.bus.sent == before  # type: ignore[attr-defined]
 
 
@@ -314,7 +314,7 @@ async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, 
     runner, other = (a, b) if began(a) else (b, a)
     (attempt,) = runner.executor.attempts
     await store.apply([c.CancelExecution(a.clock.now(), TENANT, attempt.claim.execution_id)])
-    assert other.engine.cancel(attempt.claim.execution_id) is False
+    assert other.engine.term.cancel(attempt.claim.execution_id) is False
     await runner.settle()
     assert [e.state for e in await executions_of(store, attempt.claim.job_id)] == [State.CANCELLED]
 

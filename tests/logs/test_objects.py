@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from duetime.domain.errors import Overloaded
 from duetime.logs import memory, objects, upload
-from duetime.logs.chunks import chunk_of, parse_chunk
+from duetime.logs.bucket import chunk_of, parse_chunk
 from duetime.logs.objects import ObjectLogs
 from duetime.ports.logs import Line, LogsUnusable
 from duetime.testing import HandClock

@@ -11,7 +11,8 @@ from duetime.domain.commands import AddKey, PruneAudit, StartNode
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY
 from duetime.domain.states import State
-from duetime.engine.engine import Engine, EngineSettings
+from duetime.engine.engine import Engine
+from duetime.engine.settings import EngineSettings
 from duetime.events import EventHub
 from duetime.operate.promote import Check
 from duetime.ports.store import ExecutionQuery

@@ -137,7 +137,7 @@ async def test_made_up_worker_ids_are_read_one_at_a_time_and_other_tenants_take_
     made, store = stage
     gateway = made.engine.term.worker_gateway
     worker = (await gateway.join(VICTIM, "u", Joining("host", ("f",), 1))).worker_id
-    await gateway.forget((worker,))  # as if it had joined at another node
+    await gateway.workers.forget((worker,))  # as if it had joined at another node
     store.open.clear()
     guesses = [
         asyncio.create_task(gateway.poll(HOSTILE, Polling(1000 + number, 1, 0)))  # each id comes four times

@@ -12,7 +12,8 @@ from duetime.domain.commands import Command
 from duetime.domain.execution import ErrorType, Outcome
 from duetime.domain.lease import View, Writes
 from duetime.engine.dispatcher import Limits
-from duetime.engine.engine import Engine, EngineSettings
+from duetime.engine.engine import Engine
+from duetime.engine.settings import EngineSettings
 from duetime.events import EventHub
 from duetime.ports.executor import Attempt
 from duetime.testing import SUCCESS, HandClock

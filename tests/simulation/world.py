@@ -282,7 +282,7 @@ class World:
         self.jobs.append(acknowledged(made, self.clock.now()))
         up = [machine for machine in self.machines.values() if machine.is_up]
         if up and made.due_at is not None and self.chance.random() < 0.7:
-            self.chance.choice(up).engine.due_hint(made.due_at)
+            self.chance.choice(up).engine.term.due_hint(made.due_at)
             await self._let_all_run()  # else it would run while the next job is stored, for as long as that takes
 
     def some_job(self, most_seconds: float) -> JobSpec:

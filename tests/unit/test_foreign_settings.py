@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from duetime.settings import BadSetting
-from duetime.settings.foreign import FOREIGN, list_unread
 from duetime.settings.loading import load
-from duetime.settings.names import list_misspelt
+from duetime.settings.names import FOREIGN, list_misspelt, list_unread
 from duetime.settings.table import SETTINGS
 
 NAMED_BY_SEEDS = {

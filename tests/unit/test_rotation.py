@@ -17,8 +17,7 @@ from duetime.domain.secrets import connection_place, decrypt_payload, encrypt_jo
 from duetime.operate.rotate import MOST_PASSES, PAGE, reencrypt_all, rotate_file
 from duetime.ports.store import ConnectionRecord
 from duetime.vault.aes import AesVault
-from duetime.vault.key_file import KeyFile
-from duetime.vault.keys import make_key
+from duetime.vault.key_file import KeyFile, make_key
 from samples import URL, new_job, spec
 
 SECRET = "Bearer s3cret-of-ann"

@@ -31,7 +31,7 @@ from duetime.domain.secrets import (
 from duetime.domain.validation import check_spec
 from duetime.ports.vault import DecryptionFailed, NoVault
 from duetime.vault.aes import AesVault
-from duetime.vault.keys import make_key
+from duetime.vault.key_file import make_key
 from samples import NOW, TENANT, URL, new_job, spec
 
 TOKEN = "Bearer s3cret-of-ann"

@@ -4,7 +4,7 @@ import pytest
 
 from duetime.domain.sql_servers import parse_servers
 from duetime.executors.guard import BlockedTarget
-from duetime.executors.sql.servers import check_literal, check_server
+from duetime.executors.sql.names import check_literal, check_server
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,7 @@ from duetime.settings import BadSetting
 from duetime.settings.loading import load
 from duetime.settings.table import Settings
 from duetime.vault.aes import AesVault, open_vault
-from duetime.vault.key_file import FILE_NAME, KeyFile
-from duetime.vault.keys import make_key
+from duetime.vault.key_file import FILE_NAME, KeyFile, make_key
 
 TEXT = "Bearer s3cret-of-ann"
 ACME, JOB = "acme", "019b76da-a800-7000-8000-000000000001"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from duetime.api import paging
+from duetime.api import queries
 from duetime.api.routes.actions import MOST_COMING
 from duetime.api.routes.jobs import STATUSES
 from duetime.domain.job import JobType
@@ -31,8 +31,8 @@ HEADERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
 }
 # Bounds that a handler checks itself, for better errors than the framework's.
 BOUNDS: dict[str, dict[str, Any]] = {
-    "limit": {"minimum": 1, "maximum": paging.MAX_LIMIT},
-    "offset": {"minimum": 0, "maximum": paging.MAX_OFFSET},
+    "limit": {"minimum": 1, "maximum": queries.MAX_LIMIT},
+    "offset": {"minimum": 0, "maximum": queries.MAX_OFFSET},
     "count": {"minimum": 1, "maximum": MOST_COMING},
     "status": {"enum": STATUSES},
     "state": {"enum": [*State]},

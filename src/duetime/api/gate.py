@@ -14,12 +14,11 @@ import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
+from duetime.api.auth.access import check_local
 from duetime.api.auth.keyring import Keyring
-from duetime.api.auth.local import check_local
 from duetime.api.auth.tokens import Tokens
-from duetime.api.http.held_bodies import HeldBodies, is_counted
+from duetime.api.http.held_bodies import HeldBodies, UnsentResponses, is_counted, is_large
 from duetime.api.http.refusal_log import refusal_log
-from duetime.api.http.unsent import UnsentResponses, is_large
 from duetime.api.limiter import NO_LIMIT_HEADERS, Headers, Limiter
 from duetime.api.problems import problem_of, problem_of_defect, send_problem, shown_path
 from duetime.domain.errors import DuetimeError, Forbidden, Overloaded, RateLimited, Unauthorized

@@ -59,18 +59,11 @@ def problem_of(error: DuetimeError, instance: str = "") -> Problem:
             error.kind, _TITLES[error.code], error.status, error.code, error.message, instance,
             current=error.current, limit=error.limit, requested=error.requested,
         )  # fmt: skip
+    errors = [ProblemField(it.pointer, it.message) for it in error.errors] if isinstance(error, InvalidRequest) else []
     return Problem(
-        type=_type_of(error.code),
-        title=_TITLES.get(error.code, error.code),
-        status=error.status,
-        error=error.code,
-        message=error.message,
-        instance=instance,
-        errors=[ProblemField(field.pointer, field.message) for field in error.errors]
-        if isinstance(error, InvalidRequest)
-        else [],
-        retry_after=error.retry_after if isinstance(error, ComeBack) else None,
-    )
+        _type_of(error.code), _TITLES.get(error.code, error.code), error.status, error.code, error.message, instance,
+        errors, retry_after=error.retry_after if isinstance(error, ComeBack) else None,
+    )  # fmt: skip
 
 
 def _headers(problem: Problem) -> dict[str, str]:

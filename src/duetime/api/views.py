@@ -1,4 +1,4 @@
-"""Builds the responses about jobs (`wire.jobs`) from records, and encodes responses."""
+"""Builds the responses about jobs and executions (`wire`) from records, and encodes responses."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any, cast
 import msgspec
 
 from duetime.domain.defaults import policy_of, timeout_of
+from duetime.domain.execution import attempts_made
 from duetime.domain.instants import LATEST, format_instant
 from duetime.domain.job import JobType
 from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script, SqlQuery
 from duetime.domain.secrets import hide_payload
-from duetime.ports.store import JobRecord
+from duetime.domain.states import State
+from duetime.ports.store import AttemptRecord, ExecutionRecord, JobRecord, SkippedRecord
+from duetime.wire.executions import AttemptView, ExecutionView, SkippedView
 from duetime.wire.jobs import (
     HttpJobView,
     HttpRequestView,
@@ -42,26 +45,16 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
     ordered = sorted(lateness) if lateness else []
     finished = record.successes + record.failures
     view: JobView = _VIEWS[spec.type](
-        job_id=record.job_id,
-        **{name: getattr(spec, name) for name in _FROM_SPEC},
-        payload=_view_payload(spec.payload),
-        retry_policy=policy_of(spec),
-        timeout_seconds=timeout_of(spec),
-        status=record.status,
-        version=record.version,
-        next_run_time=instant_or_none(record.due_at),
-        last_run_time=instant_or_none(record.last_run_at),
-        last_state=record.last_state,
-        created_at=instant(record.created_at),
-        created_by=record.owner,
-        updated_at=instant(record.updated_at),
-        execution_count=record.runs,
-        success_count=record.successes,
+        job_id=record.job_id, payload=_view_payload(spec.payload), retry_policy=policy_of(spec),
+        timeout_seconds=timeout_of(spec), status=record.status, version=record.version,
+        next_run_time=instant_or_none(record.due_at), last_run_time=instant_or_none(record.last_run_at),
+        last_state=record.last_state, created_at=instant(record.created_at), created_by=record.owner,
+        updated_at=instant(record.updated_at), execution_count=record.runs, success_count=record.successes,
         failure_count=record.failures,
         avg_execution_time_ms=round(record.busy_ms / finished, 1) if finished else None,
-        lateness_p50_ms=_percentile(ordered, 0.50),
-        lateness_p99_ms=_percentile(ordered, 0.99),
-    )
+        lateness_p50_ms=_percentile(ordered, 0.50), lateness_p99_ms=_percentile(ordered, 0.99),
+        **{name: getattr(spec, name) for name in _FROM_SPEC},
+    )  # fmt: skip
     return view
 
 
@@ -93,3 +86,40 @@ def _view_payload(payload: Payload) -> HttpRequestView | ScriptView | SqlQueryVi
 
 def _percentile(ordered: list[int], share: float) -> int | None:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))] if ordered else None
+
+
+def view_execution(record: ExecutionRecord) -> ExecutionView:
+    started_at, ended_at = record.started_at, record.ended_at
+    return ExecutionView(
+        execution_id=record.execution_id, job_id=record.job_id, state=record.state, reason=record.reason,
+        trigger=record.trigger, scheduled_at=instant(record.scheduled_at), start_time=instant_or_none(started_at),
+        end_time=instant_or_none(ended_at), duration_ms=_between(started_at, ended_at),
+        lateness_ms=_between(record.scheduled_at, started_at), attempt=attempts_made(record.state, record.attempt),
+        next_attempt_at=instant_or_none(record.due_at) if record.state in (State.QUEUED, State.RETRYING) else None,
+        dead=record.dead, **_result_of(record),
+    )  # fmt: skip
+
+
+def view_attempt(record: AttemptRecord) -> AttemptView:
+    return AttemptView(
+        attempt=record.attempt, start_time=instant_or_none(record.started_at), end_time=instant(record.ended_at),
+        duration_ms=_between(record.started_at, record.ended_at), **_result_of(record),
+    )  # fmt: skip
+
+
+def _result_of(record: ExecutionRecord | AttemptRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in _OF_RESULT}
+
+
+_OF_RESULT = ("http_status", "exit_code", "error_type", "error_message", "response", "worker_id")
+
+
+def view_skipped(record: SkippedRecord) -> SkippedView:
+    return SkippedView(
+        first_at=instant(record.first_at), until_at=instant(record.until_at), count=record.count, reason=record.reason,
+        decided_at=instant(record.decided_at),
+    )  # fmt: skip
+
+
+def _between(begin: int | None, end: int | None) -> int | None:
+    return None if begin is None or end is None else end - begin

@@ -122,7 +122,7 @@ def _count(count: int, one: str, many: str = "") -> str:
 
 
 def _verify_files(paths: list[Path]) -> Any:
-    from duetime.operate.verify import files_of, verify_files
+    from duetime.audit_files import files_of, verify_files
 
     files = [found for path in paths for found in files_of(path)]
     if not files:
@@ -139,7 +139,7 @@ def _run(what: str, settings: Any, argument: Any) -> Any:
     from duetime.cli.progress import Progress
     from duetime.domain.errors import DuetimeError
     from duetime.operate import verify
-    from duetime.operate.verify import StoreUnusable
+    from duetime.store import StoreUnusable
 
     with Progress("entries") as progress:
         try:

@@ -24,7 +24,7 @@ def create(as_json: Json = False) -> None:
     export DUETIME_ENCRYPTION_KEYS=$(duetime keys create)
     duetime keys create --json
     """
-    from duetime.vault.keys import make_key
+    from duetime.vault.key_file import make_key
 
     key = make_key()
     if as_json:
@@ -70,8 +70,9 @@ def _rotate(settings: Any) -> Any:
 
     from duetime.cli.progress import Progress
     from duetime.domain.errors import DuetimeError
-    from duetime.operate.rotate import KeysUnusable, StoreUnusable
     from duetime.operate.rotate import rotate as rotate_keys
+    from duetime.ports.vault import KeysUnusable
+    from duetime.store import StoreUnusable
 
     with Progress("jobs") as progress:
         try:

@@ -24,8 +24,8 @@ def migrate(database_url: DatabaseUrl = None, data: Data = None, as_json: Json =
     """
     import asyncio
 
-    from duetime.operate.migrate import StoreUnusable
     from duetime.operate.migrate import migrate as migrate_database
+    from duetime.store import StoreUnusable
 
     settings = storage_settings(database_url, data)
     try:

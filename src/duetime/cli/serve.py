@@ -106,8 +106,7 @@ def _run(settings: Settings, identity: str, as_json: bool) -> None:
     from duetime.node import Node
     from duetime.ports.logs import LogsUnusable
     from duetime.ports.vault import KeysUnusable
-    from duetime.settings.foreign import list_unread
-    from duetime.settings.names import list_misspelt
+    from duetime.settings.names import list_misspelt, list_unread
     from duetime.store import StoreUnusable
     from duetime.store.postgres.connections import Address
     from duetime.telemetry.logs import configure_logs

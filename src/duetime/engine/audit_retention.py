@@ -7,6 +7,7 @@ can be investigated.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 import structlog
 
@@ -49,7 +50,7 @@ class AuditRetention:
             self._pruning = chain if _is_older(pages[0], before - WAIT) else None
             self._after = self._after if self._pruning is not None else (chain, LAST_LINK)
             return True
-        page = _over(pages, chain, before)
+        page = list(takewhile(lambda it: it.chain == chain and _is_older(it, before), pages))
         if page and await self._remove(page, now):
             self._after = chain, page[-1].link
         if len(page) < LINKS or self._after[1] != page[-1].link:
@@ -76,16 +77,6 @@ class AuditRetention:
 
 def _is_older(page: AuditPage, before: int) -> bool:
     return is_older([text for _, _, text in page.rows], before)
-
-
-def _over(pages: Sequence[AuditPage], chain: int, before: int) -> list[AuditPage]:
-    """Returns the chain's first pages, up to the first one that is not past its age."""
-    over: list[AuditPage] = []
-    for page in pages:
-        if page.chain != chain or not _is_older(page, before):
-            break
-        over.append(page)
-    return over
 
 
 def _lines(pages: Sequence[AuditPage], checkpoint: Head | None) -> list[bytes]:

@@ -17,9 +17,7 @@ from duetime.domain.lease import doubt_clock, is_long_after
 from duetime.engine.membership import Membership
 from duetime.engine.redaction import Redaction
 from duetime.engine.settings import EngineSettings
-from duetime.engine.steady import SteadyClock
-from duetime.engine.stop_limit import StopLimit
-from duetime.engine.stop_steps import LEAST_SECONDS, StopSteps, settled
+from duetime.engine.stop_limit import LEAST_SECONDS, StopLimit, StopSteps, settled
 from duetime.engine.term import Surroundings, Term
 from duetime.events import EventHub
 from duetime.ports.archive import AuditArchive
@@ -31,12 +29,30 @@ from duetime.ports.registry import Registry
 from duetime.ports.store import Store, apply_one
 from duetime.ports.vault import NoVault, Vault
 
-__all__ = ["Engine", "EngineSettings"]
-
 REJOIN_SECONDS = 1.0
 REST_IN_DOUBT_SECONDS = 3600.0  # retention pauses this long after a start if the newest entry of the ledger is old
 
 log = structlog.get_logger()
+
+
+class SteadyClock:
+    """The clock for all times that are stored: the machine's time, unless it contradicts the registry's clock.
+
+    A node whose clock is wrong makes no decisions by it. But the attempts that it holds must end, and their ends carry
+    instants: a retry must not wait for forty days because the clock was set during the attempt. `correct(now,
+    monotonic)` returns the right time when the machine's clock reads `now`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.monotonic = clock.monotonic
+        self.correct: Callable[[int, float], int] = lambda now, monotonic: now
+
+    def now(self) -> int:
+        return self.correct(self._clock.now(), self.monotonic())
+
+    async def wait(self, event: asyncio.Event, until: int) -> bool:
+        return await self._clock.wait(event, until + self._clock.now() - self.now())
 
 
 class Engine:
@@ -154,24 +170,6 @@ class Engine:
     def clock(self) -> Clock:
         """Returns the clock for all times that are stored."""
         return self._around.clock
-
-    # Calls from the API, for the current term
-
-    def due_hint(self, due_at: int) -> None:
-        """Tells the timer that owns the job, on this or another node, that the job is due at `due_at`."""
-        self.term.due_hint(due_at)
-
-    def waiting_hint(self, due_at: int) -> None:
-        """Tells all nodes that an execution can be claimed from `due_at` on."""
-        self.term.waiting_hint(due_at)
-
-    def circuits_hint(self) -> None:
-        """Wakes the breaker after a circuit was closed through the API."""
-        self.term.breaker.wake()
-
-    def cancel(self, execution_id: str) -> bool:
-        """Cancels an execution. Returns False if this node does not hold it, and sends a hint to the other nodes."""
-        return self.term.cancel(execution_id)
 
     def health(self) -> dict[str, str]:
         """Returns for each service "healthy", or the failure of its last turn."""

@@ -1,7 +1,11 @@
-"""Workers that this node remembers, so that a poll or a report needs no read of the worker's record."""
+"""Workers that this node remembers, with the claims handed to them: a poll or a report then needs no read.
+
+Nothing here must survive: any worker and any claim may be forgotten, and is read again.
+"""
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Collection
 
 import msgspec
@@ -9,14 +13,67 @@ import msgspec
 from duetime.domain.commands import BeatWorkers
 from duetime.domain.endpoints import endpoint_of_function
 from duetime.domain.errors import NotFound
+from duetime.domain.execution import Claim
 from duetime.domain.work import WorkClaim
-from duetime.engine.handed_claims import HandedClaims
 from duetime.engine.turn_gate import TurnGate
-from duetime.engine.worker_records import WorkerRecords
 from duetime.ports.clock import Clock
+from duetime.ports.logs import LogWriter
 from duetime.ports.store import Store, WorkerRecord, apply_one
 
 SILENT_SECONDS = 120.0  # after its lease: a worker silent for that long is forgotten, and read again if it comes back
+ABSENT_SECONDS = 1.0  # how long an id that was not found is not looked up again
+MOST_ABSENT = 4096  # absent ids that are remembered
+MOST_REMEMBERED = 50_000  # claims handed out by this node; one with large arguments that hold secrets counts as several
+
+
+class HandedClaim(msgspec.Struct, gc=False):
+    claim: Claim
+    worker_id: int
+    log: LogWriter | None = None
+
+    async def close_log(self) -> None:
+        if self.log is not None:
+            await self.log.close()
+            self.log = None
+
+
+class HandedClaims:
+    """Claims handed to workers, with their log writers."""
+
+    def __init__(self) -> None:
+        self._handed: OrderedDict[str, HandedClaim] = OrderedDict()
+        self._places = 0  # sum of `claim.places` over `_handed`
+
+    def add(self, claim: Claim, worker_id: int) -> HandedClaim:
+        """Remembers the claim without its arguments. The oldest claims are forgotten, to stay below MOST_REMEMBERED."""
+        claim = claim.without_arguments()
+        self.drop(claim.execution_id)
+        handed = self._handed[claim.execution_id] = HandedClaim(claim, worker_id)
+        self._places += claim.places
+        while self._places > MOST_REMEMBERED and len(self._handed) > 1:
+            self.drop(next(iter(self._handed)))
+        return handed
+
+    def get(self, worker_id: int, key: WorkClaim) -> HandedClaim | None:
+        """Returns the claim with this key that was handed to this worker; None if this node does not remember it."""
+        handed = self._handed.get(key.execution_id)
+        is_held = handed is not None and handed.worker_id == worker_id and claim_of(handed.claim) == key
+        return handed if is_held else None
+
+    def drop(self, execution_id: str) -> HandedClaim | None:
+        if (handed := self._handed.pop(execution_id, None)) is not None:
+            self._places -= handed.claim.places
+        return handed
+
+    async def drop_of(self, worker_ids: Collection[int]) -> None:
+        """Forgets the claims of workers that have ended, and closes their logs."""
+        for execution_id in [id for id, handed in self._handed.items() if handed.worker_id in worker_ids]:
+            if (dropped := self.drop(execution_id)) is not None:
+                await dropped.close_log()
+
+
+def claim_of(claim: Claim) -> WorkClaim:
+    return WorkClaim(claim.execution_id, claim.attempt, claim.token)
 
 
 class KnownWorker(msgspec.Struct):
@@ -35,8 +92,10 @@ class KnownWorkers:
         self._clock = clock
         self._lease = lease_seconds
         self._handed = handed
-        self._records = WorkerRecords(store, clock, reads)
+        self._reads = reads
         self._workers: dict[int, KnownWorker] = {}
+        # Until when, by tenant and id. By tenant too, because an id that one tenant guesses may soon be another's.
+        self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
 
     async def get(self, tenant: str, worker_id: int) -> KnownWorker:
         """Returns the worker, from memory or the store.
@@ -46,10 +105,32 @@ class KnownWorkers:
         known = self._workers.get(worker_id)
         if known is not None and known.record.tenant == tenant:
             return known
-        record = None if known is not None else await self._records.get(tenant, worker_id)
+        record = None if known is not None else await self._read(tenant, worker_id)
         if record is None:
             raise unknown_worker(worker_id)
         return await self.add(record)
+
+    async def _read(self, tenant: str, worker_id: int) -> WorkerRecord | None:
+        """Returns the worker's record; None if the tenant has no such worker.
+
+        Tenants take turns. A made-up id costs one read, in its tenant's own turn.
+        """
+        if self._is_absent(tenant, worker_id):
+            return None
+        async with self._reads.turn(tenant):
+            if self._is_absent(tenant, worker_id):  # a concurrent read found that
+                return None
+            record = await self._store.get_worker(worker_id)
+        if record is not None and record.tenant == tenant:
+            return record
+        self._absent.pop((tenant, worker_id), None)
+        self._absent[tenant, worker_id] = self._clock.monotonic() + ABSENT_SECONDS
+        if len(self._absent) > MOST_ABSENT:
+            self._absent.popitem(last=False)
+        return None
+
+    def _is_absent(self, tenant: str, worker_id: int) -> bool:
+        return self._clock.monotonic() < self._absent.get((tenant, worker_id), 0.0)
 
     async def add(self, record: WorkerRecord) -> KnownWorker:
         """Remembers a worker. Forgets those that were silent for long: they may have ended or use another node."""

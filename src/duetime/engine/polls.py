@@ -109,7 +109,7 @@ class Polls:
             self._ask(group)
 
     def close(self) -> None:
-        """Ends open polls now. New ones are refused."""
+        """Ends open polls now. Later ones raise Overloaded: the worker retries here or at another node."""
         self._closed = True
         for group in self._groups.values():
             for poll in group.polls:
@@ -234,7 +234,11 @@ class Polls:
         for poll in polls:
             poll.is_claiming = True
         try:
-            commands = [_claim(poll, group, now, CLAIM_BYTES // len(polls)) for poll in polls]
+            tenants, most = (group.tenant,), CLAIM_BYTES // len(polls)
+            commands = [
+                ClaimExecutions(poll.worker_id, now, poll.free, tenants, only=group.endpoints, bytes=most)
+                for poll in polls
+            ]
             answers = await self._store.apply(commands)
         finally:
             for poll in polls:
@@ -269,10 +273,6 @@ class Polls:
     def _forget_if_empty(self, group: _Group) -> None:
         if not group.polls and not group.is_served and not group.is_queued:
             self._groups.pop((group.tenant, group.endpoints), None)
-
-
-def _claim(poll: _Poll, group: _Group, now: int, most_bytes: int) -> ClaimExecutions:
-    return ClaimExecutions(poll.worker_id, now, poll.free, (group.tenant,), only=group.endpoints, bytes=most_bytes)
 
 
 def _first(group: _Group) -> list[_Poll]:

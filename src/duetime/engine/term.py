@@ -21,7 +21,7 @@ from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
 from duetime.engine.claimer import Claimer
 from duetime.engine.dispatcher import Dispatcher
-from duetime.engine.ledger_check import LedgerCheck
+from duetime.engine.ledger_check import LedgerCheck, Unanswered
 from duetime.engine.membership import Membership
 from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.ownership import Ownership
@@ -33,11 +33,10 @@ from duetime.engine.retention import Retention
 from duetime.engine.service import Service
 from duetime.engine.settings import WORKER, EngineSettings
 from duetime.engine.signing import SigningStates
-from duetime.engine.stop_steps import LEAST_SECONDS, StopSteps, settled
+from duetime.engine.stop_limit import LEAST_SECONDS, StopSteps, settled
 from duetime.engine.stopper import Stopper
 from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
-from duetime.engine.unanswered import Unanswered
 from duetime.engine.watch import WorkerWatch
 from duetime.engine.worker_gateway import WorkerGateway
 from duetime.engine.write_probe import WriteProbe
@@ -164,7 +163,7 @@ class Term:
             store, clock, node, settings.reconcile_interval_seconds, settings.reconcile_batch, does_housekeeping,
             membership.expired, on_finish,
             silent_workers=self.watch.silent,
-            on_fenced=self.worker_gateway.forget,
+            on_fenced=self.worker_gateway.workers.forget,
             waiting_hint=self.waiting_hint,
             is_clock_right=membership.is_clock_right,
         )  # fmt: skip
@@ -207,7 +206,7 @@ class Term:
 
     async def wind_down(self, steps: StopSteps, drain_seconds: float) -> None:
         """Stops the services except membership, drains, and releases the claims that were not drained."""
-        self.worker_gateway.close()
+        self.worker_gateway.polls.close()
         own = (
             self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
             self.ledger_check, self.write_probe,
@@ -260,7 +259,7 @@ class Term:
     def own_waiting_hint(self, due_at: int) -> None:
         """Tells this node that an execution can be claimed from `due_at` on, by itself or by a worker."""
         self.claimer.hint(due_at)
-        self.worker_gateway.hint()
+        self.worker_gateway.polls.hint()
 
     def cancel(self, execution_id: str) -> bool:
         """Cancels an execution. Returns False if this node does not hold it, and sends a hint to the other nodes."""

@@ -36,9 +36,16 @@ from duetime.domain.work import (
     error_type_of,
 )
 from duetime.domain.worker_limits import WorkerLimits
-from duetime.engine.handed_claims import MOST_REMEMBERED, HandedClaim, HandedClaims, claim_of
 from duetime.engine.joins import Joins
-from duetime.engine.known_workers import KnownWorker, KnownWorkers, unknown_worker
+from duetime.engine.known_workers import (
+    MOST_REMEMBERED,
+    HandedClaim,
+    HandedClaims,
+    KnownWorker,
+    KnownWorkers,
+    claim_of,
+    unknown_worker,
+)
 from duetime.engine.on_finish import Result
 from duetime.engine.pages import Pages
 from duetime.engine.polls import Polls
@@ -87,24 +94,16 @@ class WorkerGateway:
         self._reads = TurnGate(READS_AT_ONCE)
         self._joins = Joins(store, clock, limits)
         self._handed = HandedClaims()
-        self._workers = KnownWorkers(store, clock, lease_seconds, self._handed, self._reads)
-        self._polls = Polls(store, clock, self._reads, is_clock_right)
+        self.workers = KnownWorkers(store, clock, lease_seconds, self._handed, self._reads)
+        self.polls = Polls(store, clock, self._reads, is_clock_right)
         self._releases = Pages(RELEASE_PAGE)
         self._saves = Pages(PROGRESS_PAGE)
 
-    def hint(self) -> None:
-        """Wakes open polls: an execution may be waiting for a worker."""
-        self._polls.hint()
-
-    def close(self) -> None:
-        """Ends open polls now. Later polls and joins raise Overloaded: the worker retries here or at another node."""
-        self._polls.close()
-
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined:
-        self._polls.check_open()
+        self.polls.check_open()
         now = self._clock.now()
         worker_id = await self._joins.add(tenant, user_id, joining, now)
-        await self._workers.add(
+        await self.workers.add(
             WorkerRecord(worker_id, tenant, user_id, joining.name, joining.functions, joining.slots, now, now, 0)
         )
         log.info("a worker joined", worker=joining.name, functions=len(joining.functions), slots=joining.slots)
@@ -112,30 +111,26 @@ class WorkerGateway:
 
     async def leave(self, tenant: str, worker_id: int) -> None:
         """Ends the worker. Executions that it still runs are returned to other workers at once."""
-        known = await self._workers.get(tenant, worker_id)
+        known = await self.workers.get(tenant, worker_id)
         await apply_one(self._store, FenceNodes(self._clock.now(), (worker_id,)))
-        await self.forget((worker_id,))
+        await self.workers.forget((worker_id,))
         self._taken_over()
         log.info("a worker left", worker=known.record.name)
-
-    async def forget(self, worker_ids: Collection[int]) -> None:
-        """Forgets workers that have ended."""
-        await self._workers.forget(worker_ids)
 
     # Polls: executions for workers
 
     async def poll(self, tenant: str, polling: Polling) -> Polled:
-        with self._polls.place(tenant):
-            known = await self._workers.get(tenant, polling.worker_id)
+        with self.polls.place(tenant):
+            known = await self.workers.get(tenant, polling.worker_id)
             # Only one beat per poll: the worker may die while its poll is open, and if an open poll counted as a sign
             # of life, its death would go unnoticed.
-            await self._workers.beat(known)
+            await self.workers.beat(known)
             try:
-                claims = await self._polls.wait(
+                claims = await self.polls.wait(
                     tenant, known.endpoints, polling.worker_id, polling.free, polling.wait_seconds
                 )
             except StaleWrite:
-                await self.forget((polling.worker_id,))
+                await self.workers.forget((polling.worker_id,))
                 raise unknown_worker(polling.worker_id) from None
             return Polled(await self._assignments(known, claims)) if claims else Polled()
 
@@ -176,8 +171,8 @@ class WorkerGateway:
     # Reports from workers
 
     async def report(self, tenant: str, reporting: Reporting) -> Reported:
-        known = await self._workers.get(tenant, reporting.worker_id)
-        await self._workers.beat(known)
+        known = await self.workers.get(tenant, reporting.worker_id)
+        await self.workers.beat(known)
         held = await self._held(known, reporting)
         await self._keep_notes(reporting.notes, held)
         refused = await self._end(known, reporting.ended, held)

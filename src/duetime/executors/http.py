@@ -43,32 +43,19 @@ class HttpExecutor:
     """
 
     def __init__(
-        self,
-        *,
-        allow: AllowedNetworks = (),
-        domains: AllowedDomains | None = None,
-        limits: ConnectionLimits = DEFAULT_LIMITS,
-        ports: Ports = DEFAULT_PORTS,
-        keys_of: Callable[[str], Sequence[bytes]] = lambda tenant: (),
-        clock: Callable[[], float] = time.time,
-        lookup: Lookup | None = None,
-        tls: ssl.SSLContext | None = None,
+        self, *,
+        allow: AllowedNetworks = (), domains: AllowedDomains | None = None, ports: Ports = DEFAULT_PORTS,
+        limits: ConnectionLimits = DEFAULT_LIMITS, keys_of: Callable[[str], Sequence[bytes]] = lambda tenant: (),
+        clock: Callable[[], float] = time.time, lookup: Lookup | None = None, tls: ssl.SSLContext | None = None,
         dns_ttl_seconds: float = 15.0,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._keys_of = keys_of
         self._clock = clock
-        self._guard = Guard(allow, ports, domains)
+        self.guard = Guard(allow, ports, domains)
         self._lookup = lookup or SystemLookup()
-        self._resolver = Resolver(self._guard.check, self._lookup, ttl_seconds=dns_ttl_seconds)
+        self._resolver = Resolver(self.guard.check, self._lookup, ttl_seconds=dns_ttl_seconds)
         self._pool = ConnectionPool(tls or ssl.create_default_context(), limits)
         self._extra_seconds = cycle(_EXTRA_SECONDS)
-
-    def refusal(self, url: str) -> str | None:
-        """Returns why jobs may not call this URL, with the setting that allows it; None if they may.
-
-        The text alone is checked: no name is resolved.
-        """
-        return self._guard.refusal(url)
 
     async def start(self) -> None:
         """Does nothing: connections are opened by the first attempts."""
@@ -116,16 +103,16 @@ class HttpExecutor:
     def _prepare(self, attempt: Attempt[HttpRequest]) -> tuple[Target, bytes] | Outcome:
         """Returns the target and the request; or the outcome, if the request can't be sent."""
         try:
-            target = self._guard.target(attempt.payload.url)
+            target = self.guard.target(attempt.payload.url)
         except BlockedTarget as problem:
-            return _failure(ErrorType.BLOCKED_TARGET, f"{problem} Nothing was sent.")
+            return Outcome(ErrorType.BLOCKED_TARGET, f"{problem} Nothing was sent.")
         problems = check_headers(attempt.payload.headers) if attempt.payload.headers else None
         if problems:
-            return _failure(ErrorType.BLOCKED_TARGET, f"{problems[0]} Nothing was sent.")
+            return Outcome(ErrorType.BLOCKED_TARGET, f"{problems[0]} Nothing was sent.")
         try:
             return target, self._request(attempt, target)
         except (TypeError, ValueError):
-            return _failure(ErrorType.INTERNAL_ERROR, "The job's body can't be written as JSON. Nothing was sent.")
+            return Outcome(ErrorType.INTERNAL_ERROR, "The job's body can't be written as JSON. Nothing was sent.")
 
     def _request(self, attempt: Attempt[HttpRequest], target: Target) -> bytes:
         payload = attempt.payload
@@ -150,17 +137,8 @@ class HttpExecutor:
             message = (
                 f"{target.host} answered {status}; redirects are not followed. Put the final address in the job's URL."
             )
-        return Outcome(
-            error_type=ErrorType.HTTP_ERROR,
-            error_message=message,
-            http_status=status,
-            response=response,
-            retry_after_seconds=retry_after_seconds(connection.retry_after, self._clock()),
-        )
-
-
-def _failure(error_type: ErrorType, message: str) -> Outcome:
-    return Outcome(error_type=error_type, error_message=message)
+        again = retry_after_seconds(connection.retry_after, self._clock())
+        return Outcome(ErrorType.HTTP_ERROR, message, status, response, again)
 
 
 def _network_failure(problem: Exception, target: Target, timeout_seconds: float) -> Outcome:
@@ -168,24 +146,24 @@ def _network_failure(problem: Exception, target: Target, timeout_seconds: float)
     host = target.host
     match problem:
         case BlockedTarget():
-            return _failure(ErrorType.BLOCKED_TARGET, f"{problem} Nothing was sent.")
+            return Outcome(ErrorType.BLOCKED_TARGET, f"{problem} Nothing was sent.")
         case DnsError():
-            return _failure(ErrorType.DNS_ERROR, str(problem))
+            return Outcome(ErrorType.DNS_ERROR, str(problem))
         case BadAnswer():
-            return _failure(ErrorType.CONNECTION_ERROR, f"{host} {problem}.")
+            return Outcome(ErrorType.CONNECTION_ERROR, f"{host} {problem}.")
         case ConnectionLost():
-            return _failure(ErrorType.CONNECTION_ERROR, f"{host} closed the connection before its answer was complete.")
+            return Outcome(ErrorType.CONNECTION_ERROR, f"{host} closed the connection before its answer was complete.")
         case LateHead():
-            return _failure(ErrorType.TIMEOUT, f"{host} {problem}.")
+            return Outcome(ErrorType.TIMEOUT, f"{host} {problem}.")
         case SlowHandshake():
-            return _failure(ErrorType.TLS_ERROR, f"{host} {problem}.")
+            return Outcome(ErrorType.TLS_ERROR, f"{host} {problem}.")
         case TimeoutError() if problem.errno is None:
-            return _failure(ErrorType.TIMEOUT, f"{host} did not answer in full within {timeout_seconds:g} s.")
+            return Outcome(ErrorType.TIMEOUT, f"{host} did not answer in full within {timeout_seconds:g} s.")
         case ssl.SSLError():
-            return _failure(ErrorType.TLS_ERROR, f"No TLS connection to {host}: {_tls_reason(problem)}.")
+            return Outcome(ErrorType.TLS_ERROR, f"No TLS connection to {host}: {_tls_reason(problem)}.")
         case OSError():
             reason = os.strerror(problem.errno) if problem.errno else type(problem).__name__
-            return _failure(ErrorType.CONNECTION_ERROR, f"No connection to {host}:{target.port}: {reason}.")
+            return Outcome(ErrorType.CONNECTION_ERROR, f"No connection to {host}:{target.port}: {reason}.")
         case _:
             raise problem
 

@@ -137,19 +137,11 @@ class Resolver:
     """
 
     def __init__(
-        self,
-        check: Callable[[Address], None],
-        lookup: Lookup,
-        *,
-        ttl_seconds: float = 15.0,
-        error_ttl_seconds: float = 3.0,
-        lookup_seconds: float = LOOKUP_SECONDS,
-        max_names: int = 4096,
-        max_waiting: int = 256,
-        places: int = PLACES,
-        max_threads: int = MOST_THREADS,
+        self, check: Callable[[Address], None], lookup: Lookup, *,
+        ttl_seconds: float = 15.0, error_ttl_seconds: float = 3.0, lookup_seconds: float = LOOKUP_SECONDS,
+        max_names: int = 4096, max_waiting: int = 256, places: int = PLACES, max_threads: int = MOST_THREADS,
         monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:
+    ) -> None:  # fmt: skip
         self._check = check
         self._lookup = lookup
         self._ttl_seconds = ttl_seconds

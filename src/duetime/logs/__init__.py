@@ -8,8 +8,6 @@ from duetime.logs.folder import FolderLogs
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore
 
-__all__ = ["open_logs"]
-
 
 def open_logs(url: str, folder: Path, limit_bytes: int, clock: Clock) -> LogStore:
     """Returns a log store that is not started yet: the object store at `url`, or `folder` if `url` is empty."""

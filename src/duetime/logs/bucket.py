@@ -1,25 +1,29 @@
 """The object store that holds the logs: chunks of logs, their days for pruning, and a bounded number of calls.
 
 Address and credentials come from the environment, under the names that the store's own tools use (AWS_ACCESS_KEY_ID,
-AWS_ENDPOINT_URL, …).
+AWS_ENDPOINT_URL, …). The name of a chunk holds its line numbers and its size, so that a listing replaces many reads:
+`<day>/<execution id>/<attempt>-<first>-<last>-<bytes>.jsonl` has the lines `first` to `last` of that attempt, and
+the bytes of their texts. Names sort as their lines do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
+import msgspec
 import obstore
 from obstore.exceptions import BaseError, NotFoundError, PermissionDeniedError, UnauthenticatedError
 from obstore.store import LocalStore, from_url
 
 from duetime.domain.errors import Overloaded
-from duetime.logs.chunks import Chunk, chunk_of, decode_lines, encode_lines, folder_of, parse_chunk
-from duetime.logs.days import is_day
+from duetime.logs.days import day_of, is_day
+from duetime.logs.lines import size_of
 from duetime.logs.outage_log import why
 from duetime.places import Places
 from duetime.ports.logs import Line, LogsUnusable
@@ -41,6 +45,55 @@ REFUSED = (NotFoundError, FileNotFoundError, PermissionDeniedError, PermissionEr
 GONE = (NotFoundError, FileNotFoundError)
 
 T = TypeVar("T")
+_NAME = re.compile(r"(\d{5,})-(\d{10})-(\d{10})-(\d+)\.jsonl")
+_PLACE = 0xFFFF_FFFF
+
+encode_lines = msgspec.json.Encoder().encode_lines
+_decoder = msgspec.json.Decoder(Line)
+
+
+class Chunk(NamedTuple):
+    first: int  # line numbers, with the attempt in the upper 32 bits
+    last: int
+    bytes: int
+    path: str
+
+    @property
+    def lines(self) -> int:
+        return self.last - self.first + 1
+
+
+def folder_of(execution_id: str) -> str:
+    return f"{day_of(execution_id)}/{execution_id}"
+
+
+def before_attempt(execution_id: str, attempt: int) -> str:
+    """Returns a path that sorts before the chunks of this attempt, and after those of earlier attempts."""
+    return f"{folder_of(execution_id)}/{attempt:05}-"
+
+
+def chunk_of(execution_id: str, lines: Sequence[Line]) -> Chunk:
+    first, last = lines[0].number, lines[-1].number
+    count = sum(size_of(line.text) + 1 for line in lines)
+    name = f"{first & _PLACE:010}-{last & _PLACE:010}-{count}.jsonl"
+    return Chunk(first, last, count, before_attempt(execution_id, first >> 32) + name)
+
+
+def parse_chunk(path: str) -> Chunk | None:
+    """Returns None for an object that is not a chunk."""
+    match = _NAME.fullmatch(path.rpartition("/")[2])
+    if match is None:
+        return None
+    attempt, first, last, count = (int(part) for part in match.groups())
+    return Chunk((attempt << 32) + first, (attempt << 32) + last, count, path)
+
+
+def decode_lines(data: bytes) -> list[Line]:
+    """Returns no lines if the data can't be decoded: the object was changed from outside."""
+    try:
+        return _decoder.decode_lines(data)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return []
 
 
 class Bucket:

@@ -12,8 +12,7 @@ from contextlib import suppress
 from typing import Any
 
 from duetime.domain.errors import Overloaded
-from duetime.logs.bucket import TROUBLE, Bucket
-from duetime.logs.chunks import Chunk, before_attempt
+from duetime.logs.bucket import TROUBLE, Bucket, Chunk, before_attempt
 from duetime.logs.days import Totals, day_of, prune_days
 from duetime.logs.lines import size_of
 from duetime.logs.memory import PAGE_BYTES, Memory, Writer, first_page, follows_on, joined

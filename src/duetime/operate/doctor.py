@@ -14,7 +14,7 @@ from duetime.domain import doctor
 from duetime.domain.doctor import Check, Status, not_done, reason
 from duetime.domain.lease import View
 from duetime.private_files import permissions
-from duetime.registry.doctor import read_view
+from duetime.registry.postgres import read_view
 from duetime.settings.table import Settings
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.doctor import PostgresDoctor

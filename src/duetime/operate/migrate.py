@@ -13,15 +13,12 @@ import msgspec
 
 from duetime.domain.doctor import reason
 from duetime.postgres import TROUBLE
-from duetime.registry.doctor import read_view
-from duetime.registry.postgres import PostgresRegistry
+from duetime.registry.postgres import PostgresRegistry, read_view
 from duetime.settings.table import Settings
 from duetime.store import StoreUnusable
 from duetime.store.postgres.connections import Address
 from duetime.store.postgres.schema import migrate as migrate_schema
 from duetime.store.sqlite.connection import FILE_NAME, migrate_folder
-
-__all__ = ["Migrated", "StoreUnusable", "migrate"]
 
 REGISTRY_SECONDS = 10.0
 

@@ -23,12 +23,8 @@ from duetime.operate.offline import open_offline
 from duetime.ports.store import ConnectionRecord, Writable, apply_one
 from duetime.ports.vault import DecryptionFailed, KeysUnusable, Vault
 from duetime.settings.table import Settings
-from duetime.store import StoreUnusable
 from duetime.vault.aes import AesVault
-from duetime.vault.key_file import KEPT, KeyFile
-from duetime.vault.keys import make_key
-
-__all__ = ["KeysUnusable", "Rotated", "StoreUnusable", "reencrypt_all", "rotate"]
+from duetime.vault.key_file import KEPT, KeyFile, make_key
 
 PAGE = 200
 MOST_PASSES = 10

@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from duetime.audit_files import files_of, verify_files, writing
+from duetime.audit_files import writing
 from duetime.domain.audit import BEFORE_ALL, FIRST_LINK, Head, Verifier
-from duetime.domain.audit_export import ExportedPage, ExportVerifier, encode_line
+from duetime.domain.audit_export import ExportedPage, encode_line
 from duetime.operate.offline import open_offline
 from duetime.ports.store import AuditPage
 from duetime.settings.table import Settings
 from duetime.store import StoreUnusable
 from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite.offline import OfflineSqlite
-
-__all__ = ["ExportVerifier", "Head", "StoreUnusable", "Verifier", "export", "files_of", "verify", "verify_files"]
 
 PAGES = 200  # commits at once
 MOST_TRIES = 10

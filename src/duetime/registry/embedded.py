@@ -14,8 +14,6 @@ from duetime.domain.ids import SHARDS
 from duetime.domain.instants import LATEST
 from duetime.domain.lease import Holding, Member, View, empty_view
 
-__all__ = ["EmbeddedRegistry"]
-
 
 class EmbeddedRegistry:
     ttl_seconds = math.inf

@@ -15,8 +15,6 @@ from duetime.domain.lease import Holding, Member, View
 from duetime.ports.clock import Clock
 from duetime.settings.table import DEFAULTS
 
-__all__ = ["MemoryRegistry"]
-
 
 class MemoryRegistry:
     def __init__(self, clock: Clock, ttl_seconds: float = DEFAULTS.node_lease_seconds) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from importlib.resources import files
 from typing import Any
 
+import asyncpg
 import msgspec
 
 from duetime.domain.errors import StaleWrite
@@ -21,8 +22,6 @@ from duetime.domain.ids import SHARDS
 from duetime.domain.lease import View
 from duetime.postgres import TROUBLE, Servers
 from duetime.settings.table import DEFAULTS
-
-__all__ = ["PostgresRegistry"]
 
 CALL_SHARE = 0.3  # of the ttl: a call that hangs leaves time for another before the lease expires
 FIRST_PAUSE_SECONDS = 0.05  # between attempts to connect
@@ -146,3 +145,14 @@ class PostgresRegistry:
 
 def _decode(rows: list[Any]) -> View:
     return msgspec.json.decode(rows[0][0], type=View)
+
+
+async def read_view(url: str, seconds: float) -> View | None:
+    """Returns the current view of the cluster, within `seconds`; None if the registry has no tables yet."""
+    registry = PostgresRegistry(url, call_seconds=seconds)
+    try:
+        return await registry.view()
+    except asyncpg.UndefinedTableError:
+        return None
+    finally:
+        await registry.stop()

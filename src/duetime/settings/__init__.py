@@ -1,14 +1,12 @@
 """Settings: flag > environment (DUETIME_…) > duetime.toml > default, each with its source.
 
 `table.py` declares them as attributes of `Settings`. `loading.py` finds their texts, and `values.py` parses them.
-`names.py` and `foreign.py` give advice on unknown names.
+`names.py` gives advice on unknown names.
 
 This file imports none of them: `duetime --help` needs only the error.
 """
 
 from __future__ import annotations
-
-__all__ = ["BadSetting"]
 
 
 class BadSetting(Exception):

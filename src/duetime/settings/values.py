@@ -6,8 +6,10 @@ No message holds the value: some are secrets.
 from __future__ import annotations
 
 import binascii
+import math
 import re
 from base64 import b64decode
+from collections.abc import Callable
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
@@ -48,18 +50,24 @@ def _whole(value: str) -> int:
         raise ValueError("must be a whole number") from None
 
 
-def count(value: str) -> int:
-    number = _whole(value)
-    if number < 1:
-        raise ValueError("must be at least 1")
-    return number
+def _between(least: int, most: float, form: str) -> Callable[[str], int]:
+    """Returns a parser of whole numbers within bounds."""
+
+    def read(value: str) -> int:
+        number = _whole(value)
+        if not least <= number <= most:
+            raise ValueError(form)
+        return number
+
+    return read
 
 
-def limit(value: str) -> int:
-    number = _whole(value)
-    if number < 0:
-        raise ValueError("must not be negative; 0: no limit of its own")
-    return number
+count = _between(1, math.inf, "must be at least 1")
+limit = _between(0, math.inf, "must not be negative; 0: no limit of its own")
+port = _between(0, 65_535, "must lie between 0 and 65535")
+percent = _between(1, 100, "must lie between 1 and 100")
+connections = _between(LEAST_CONNECTIONS, math.inf, f"must be at least {LEAST_CONNECTIONS}")
+_attempts = _between(1, MOST_ATTEMPTS, f"must lie between 1 and {MOST_ATTEMPTS}, or be empty")
 
 
 def rate(value: str) -> float:
@@ -72,13 +80,6 @@ def rate(value: str) -> float:
     return number
 
 
-def port(value: str) -> int:
-    number = _whole(value)
-    if not 0 <= number <= 65_535:
-        raise ValueError("must lie between 0 and 65535")
-    return number
-
-
 def duration(value: str) -> float:
     match = _DURATION.fullmatch(value.strip())
     if match is None:
@@ -87,16 +88,14 @@ def duration(value: str) -> float:
 
 
 def period(value: str) -> float:
-    seconds = duration(value)
-    if seconds < 1:
+    if (seconds := duration(value)) < 1:
         raise ValueError("must be at least 1s")
     return seconds
 
 
 def period_or_none(value: str) -> float:
     """Returns 0 for none."""
-    seconds = duration(value)
-    if 0 < seconds < 1:
+    if 0 < (seconds := duration(value)) < 1:
         raise ValueError("must be 0, or at least 1s")
     return seconds
 
@@ -149,12 +148,7 @@ def attempt_seconds(value: str) -> float | None:
 
 def attempts(value: str) -> int | None:
     """None if empty: by type of job."""
-    if not value.strip():
-        return None
-    number = _whole(value)
-    if not 1 <= number <= MOST_ATTEMPTS:
-        raise ValueError(f"must lie between 1 and {MOST_ATTEMPTS}, or be empty")
-    return number
+    return _attempts(value) if value.strip() else None
 
 
 def origins(value: str) -> tuple[str, ...]:
@@ -185,13 +179,6 @@ def size(value: str) -> int:
 def size_or_none(value: str) -> int | None:
     """None if empty."""
     return size(value) if value.strip() else None
-
-
-def percent(value: str) -> int:
-    number = _whole(value)
-    if not 1 <= number <= 100:
-        raise ValueError("must lie between 1 and 100")
-    return number
 
 
 def encryption_keys(value: str) -> tuple[Key, ...]:
@@ -229,13 +216,6 @@ def database_url(value: str) -> str:
     if "@" in parts.path or parts.fragment or not all(_HOST.fullmatch(host) for host in hosts):
         raise ValueError("in a password, characters such as / @ : # ? must be written as %2F %40 %3A %23 %3F")
     return value
-
-
-def connections(value: str) -> int:
-    number = _whole(value)
-    if number < LEAST_CONNECTIONS:
-        raise ValueError(f"must be at least {LEAST_CONNECTIONS}")
-    return number
 
 
 def roles(value: str) -> frozenset[str]:

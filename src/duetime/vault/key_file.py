@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import structlog
 
-from duetime.domain.encryption_keys import Key, parse_keys
+from duetime.domain.encryption_keys import KEY_BYTES, Key, parse_keys
 from duetime.ports.vault import KeysUnusable
 from duetime.private_files import make_file, make_folder
-from duetime.vault.keys import make_key
 
 FILE_NAME = "encryption.keys"
 LOCK_NAME = "encryption.lock"
@@ -28,6 +28,11 @@ KEPT = 2  # the newest and the previous key: writes in flight may have been encr
 log = structlog.get_logger()
 
 _Seen = tuple[int, int, int]
+
+
+def make_key(random_bytes: Callable[[int], bytes] = os.urandom) -> Key:
+    """Returns a new key. Its id begins with the day, so that people see how old it is, and ends with random digits."""
+    return Key(f"k{time.strftime('%Y%m%d', time.gmtime())}-{random_bytes(4).hex()}", random_bytes(KEY_BYTES))
 
 
 class KeyFile:

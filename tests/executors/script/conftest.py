@@ -11,7 +11,7 @@ import pytest
 from duetime.domain.job import ScriptJob
 from duetime.domain.payloads import Script
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.request import ScriptLimits
 from duetime.ports.executor import Attempt
 from executors.script.watching import Kept
 from patience import PATIENCE_SECONDS

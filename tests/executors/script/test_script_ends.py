@@ -19,7 +19,7 @@ import duetime
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.request import ScriptLimits
 from duetime.ports.executor import Attempt, Outcome
 from executors.script.watching import Kept, alive, exists, on_linux, until, with_setsid
 
@@ -146,7 +146,7 @@ from duetime.domain.job import ScriptJob
 from duetime.domain.payloads import Script
 from duetime.domain.states import Trigger
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.request import ScriptLimits
 from duetime.ports.executor import Attempt
 
 async def main():
@@ -154,9 +154,9 @@ async def main():
     job = ScriptJob(name="s", schedule="immediate", timeout_seconds=600, payload=Script(script={script!r}))
     claim = Claim("e", "j", "t", 0, Trigger.MANUAL, 5, 1, 1, 1, False, job)
     running = asyncio.create_task(executor.execute(Attempt(claim, job.payload)))
-    while executor.fork_server_pid is None:
+    while executor.link.pid is None:
         await asyncio.sleep(0)
-    print(executor.fork_server_pid, flush=True)
+    print(executor.link.pid, flush=True)
     await running
 
 asyncio.run(main())
@@ -170,11 +170,11 @@ async def test_a_script_outlives_its_fork_server_and_the_next_one_gets_another(
 ):
     sign = folder / "sign"
     running = await start(executor, attempt(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
-    fork_server = executor.fork_server_pid
+    fork_server = executor.link.pid
     assert fork_server is not None
     os.kill(fork_server, signal.SIGKILL)
     assert (await executor.execute(attempt("echo next"))).response == "next\n"
-    assert executor.fork_server_pid not in (None, fork_server)
+    assert executor.link.pid not in (None, fork_server)
     sign.touch()
     assert await running == Outcome(exit_code=0, response="up\n")
 
@@ -201,7 +201,7 @@ async def test_a_script_does_not_outlive_its_fork_server_and_supervisor(
 ):
     one = attempt("echo up $PPID; while :; do sleep 0.05; done")
     running = await start(executor, one, log, sign="\n")
-    fork_server = executor.fork_server_pid
+    fork_server = executor.link.pid
     assert fork_server is not None
     os.kill(fork_server, signal.SIGKILL)
     os.kill(int(log.text().split()[1]), signal.SIGKILL)
@@ -214,11 +214,11 @@ async def test_a_fork_server_that_does_not_respond_is_replaced(
 ):
     monkeypatch.setattr("duetime.executors.script.run._READY_SECONDS", 2.0)
     await executor.execute(attempt("", "true"))
-    fork_server = executor.fork_server_pid
+    fork_server = executor.link.pid
     assert fork_server is not None
     os.kill(fork_server, signal.SIGSTOP)
     assert (await executor.execute(attempt("echo next"))).response == "next\n"
-    assert executor.fork_server_pid != fork_server
+    assert executor.link.pid != fork_server
 
 
 def test_the_fork_server_loads_only_itself_and_the_standard_library():
@@ -235,10 +235,10 @@ def test_the_fork_server_loads_only_itself_and_the_standard_library():
 
 async def test_the_fork_server_ends_when_the_executor_stops(executor: ScriptExecutor, attempt: MakeAttempt):
     await executor.execute(attempt("", "true"))
-    fork_server = executor.fork_server_pid
+    fork_server = executor.link.pid
     await executor.stop()
     assert not exists(fork_server)
-    assert executor.fork_server_pid is None
+    assert executor.link.pid is None
 
 
 async def test_an_interrupt_of_the_node_does_not_reach_its_scripts(
@@ -247,7 +247,7 @@ async def test_an_interrupt_of_the_node_does_not_reach_its_scripts(
     """Ctrl-C goes to a whole process group; a service manager sends SIGTERM to the fork_server, too."""
     sign = folder / "sign"
     running = await start(executor, attempt(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
-    fork_server = executor.fork_server_pid
+    fork_server = executor.link.pid
     assert fork_server is not None
     assert os.getsid(fork_server) == fork_server
     os.kill(fork_server, signal.SIGTERM)
@@ -255,7 +255,7 @@ async def test_an_interrupt_of_the_node_does_not_reach_its_scripts(
     sign.touch()
     assert (await running).exit_code == 0
     assert (await executor.execute(attempt("", "true"))).exit_code == 0
-    assert executor.fork_server_pid == fork_server
+    assert executor.link.pid == fork_server
 
 
 def test_scripts_end_the_same_way_on_uvloop(attempt: MakeAttempt, log: Kept, folder: Path):

@@ -14,8 +14,8 @@ import pytest
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
 from duetime.executors.script.outcome import outcome_of
+from duetime.executors.script.request import ScriptLimits
 from duetime.executors.script.wire import Ended
 from duetime.ports.executor import Attempt
 from duetime.ports.logs import Stream

@@ -13,7 +13,7 @@ import pytest
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
 from duetime.executors.script.executor import ScriptExecutor
-from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.request import ScriptLimits
 from duetime.ports.executor import Attempt, NotSent, Outcome
 from executors.script.watching import Kept, alive, as_root, on_linux, python, until
 
@@ -27,7 +27,7 @@ async def test_scripts_that_are_not_allowed_are_blocked_and_nothing_starts(attem
     outcome = await executor.execute(attempt("echo hello"))
     assert outcome.error_type is ErrorType.BLOCKED_TARGET
     assert "ALLOW_SCRIPTS" in (outcome.error_message or "")
-    assert executor.fork_server_pid is None
+    assert executor.link.pid is None
     assert log.written == []
     await executor.stop()
 

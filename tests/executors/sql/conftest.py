@@ -18,7 +18,9 @@ from duetime.domain.execution import ErrorType, Outcome
 from duetime.domain.job import SqlJob
 from duetime.domain.payloads import SqlQuery
 from duetime.domain.sql_servers import parse_servers
-from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits, SqlRules
+from duetime.executors.sql.own import OwnDatabase
 from duetime.ports.executor import Attempt
 from patience import PATIENCE_SECONDS
 from samples import claim_of

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from duetime.executors.sql.arrays import read_array, write_array
+from duetime.executors.sql.types import read_array, write_array
 
 
 @pytest.mark.parametrize(

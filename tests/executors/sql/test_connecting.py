@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import SqlExecutor, connecting
+from duetime.executors.sql import connecting
+from duetime.executors.sql.executor import SqlExecutor
 from executors.sql.conftest import Connections, attempt_of, sentence_of
 
 

@@ -10,13 +10,18 @@ import asyncpg
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits, SqlRules
+from duetime.executors.sql.own import OwnDatabase
 from duetime.ports.executor import Executor
 from executors.sql.conftest import Connections, attempt_of, sentence_of, until
 
 SLEEPER = """
 import asyncio, sys
-from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
+from duetime.executors.sql.own import OwnDatabase
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits
+from duetime.executors.sql.limits import SqlRules
 from duetime.domain.sql_servers import parse_servers
 from executors.sql.conftest import attempt_of
 
@@ -51,7 +56,7 @@ async def test_no_statement_runs_if_sql_is_off(executor: SqlExecutor, connection
 async def test_no_sqlite_file_is_opened_without_a_folder(executor: SqlExecutor, connections: Connections):
     connections.urls["it"] = "sqlite:///it.db?mode=rwc"
     assert "SQL_SQLITE_FOLDER" in sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.BLOCKED_TARGET)
-    assert executor.sqlite_server_pid is None
+    assert executor.sqlite.link.pid is None
 
 
 @pytest.mark.parametrize("rules", [SqlRules()])

@@ -6,7 +6,8 @@ import asyncpg
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import SqlExecutor, SqlLimits
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits
 from executors.sql.conftest import Run, list_running, rows_of, until
 
 

@@ -8,7 +8,9 @@ import asyncpg
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits, SqlRules
+from duetime.executors.sql.own import OwnDatabase
 from executors.sql.conftest import Connections, Run, Written, attempt_of, rows_of, sentence_of, table_of
 from store.postgres_server import emptied_database
 from store.proxy import Proxy

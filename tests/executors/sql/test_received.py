@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import SqlLimits
+from duetime.executors.sql.limits import SqlLimits
 from duetime.executors.sql.received import NODE_SHARE, Meter, Received
 from executors.sql.conftest import Run, rows_of, sentence_of
 

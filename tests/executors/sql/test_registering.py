@@ -6,9 +6,9 @@ from pathlib import Path
 
 from duetime.domain.connection_urls import parse_url
 from duetime.domain.sql_servers import parse_servers
+from duetime.executors.sql.executor import refusal_of
 from duetime.executors.sql.limits import SqlRules
 from duetime.executors.sql.own import OwnDatabase
-from duetime.executors.sql.registering import refusal_of
 
 OWN = OwnDatabase(None, "postgresql://duetime:pw@db.internal/duetime")
 RULES = SqlRules(True, parse_servers("public"), False, "")

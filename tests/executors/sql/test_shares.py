@@ -17,7 +17,8 @@ import asyncpg
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import SqlExecutor, SqlLimits
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits
 from duetime.executors.sql.sqlite import PLACES
 from executors.sql.conftest import Connections, Run, attempt_of, rows_of, sentence_of
 

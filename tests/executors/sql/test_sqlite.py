@@ -7,7 +7,8 @@ import apsw
 import pytest
 
 from duetime.domain.execution import ErrorType
-from duetime.executors.sql import SqlExecutor, SqlLimits
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits
 from duetime.ports.executor import NotSent
 from executors.sql.conftest import Connections, Run, Written, attempt_of, rows_of, sentence_of, table_of, until
 from patience import PATIENCE_SECONDS

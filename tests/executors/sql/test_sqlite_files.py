@@ -8,8 +8,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from duetime.executors.sql import OwnDatabase, SqlExecutor, SqlLimits, SqlRules
-from duetime.executors.sql.own import BadFolder
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits, SqlRules
+from duetime.executors.sql.own import BadFolder, OwnDatabase
 from duetime.executors.sql.problems import Failed
 from duetime.executors.sql.sqlite_files import MOST_FILES, check_opened, enter_folder, find_file, open_files
 from executors.sql.conftest import Connections

@@ -13,8 +13,9 @@ import pytest
 
 from duetime.domain.execution import ErrorType
 from duetime.executors.script.system import descendants
-from duetime.executors.sql import SqlExecutor, SqlLimits
 from duetime.executors.sql import sqlite as processes
+from duetime.executors.sql.executor import SqlExecutor
+from duetime.executors.sql.limits import SqlLimits
 from executors.script.watching import on_linux
 from executors.sql.conftest import Connections, Run, rows_of, sentence_of, table_of, until
 
@@ -25,7 +26,7 @@ ENDLESS_INSERT = "INSERT INTO t WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELEC
 
 
 def server_of(executor: SqlExecutor) -> int:
-    pid = executor.sqlite_server_pid
+    pid = executor.sqlite.link.pid
     assert pid is not None
     return pid
 
@@ -34,7 +35,7 @@ async def until_it_runs(executor: SqlExecutor) -> int:
     """Returns the process id of the one running statement."""
 
     async def runs() -> bool:
-        pid = executor.sqlite_server_pid
+        pid = executor.sqlite.link.pid
         return pid is not None and len(descendants(pid)) == 1
 
     await until(runs)

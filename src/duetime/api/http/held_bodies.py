@@ -1,15 +1,19 @@
-"""Bounds the large request bodies that this node holds at once, and shares the memory fairly by tenant.
+"""Bounds the large bodies that this node holds at once, of requests and of responses. Tenants share the memory fairly.
 
-A body is held until its request is answered. Small ones are bounded by the number of connections, so only bodies of
-some size, or of unknown size, are counted. Only a part of an NDJSON batch is held at a time: its handler
+A request's body is held until the request is answered. Small ones are bounded by the number of connections, so only
+bodies of some size, or of unknown size, are counted. Only a part of an NDJSON batch is held at a time: its handler
 counts that part itself, and waits for room.
+
+A response is sent in pieces, the next one when the client has read nearly all before it. So a response is held only
+until its last piece is sent. A response that its tenant may not hold is replaced by a 503.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
-from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPScope, Receive, Send
+from litestar.types import ASGIApp, HTTPReceiveMessage, HTTPResponseBodyEvent, HTTPScope, Message, Receive, Send
 
 from duetime.domain.errors import Overloaded
 from duetime.domain.shares import may_have_more
@@ -111,3 +115,46 @@ class HeldBodies(HeldBytes):
         finally:
             if own:
                 self.remove(tenant, own)
+
+
+MOST_UNSENT_BYTES = 64 * 1024 * 1024
+PIECE_BYTES = 64 * 1024
+
+_UNREAD = (
+    "too many large responses wait to be read, most of them your tenant's; read them, or ask for smaller pages (limit)"
+)
+
+
+def is_large(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Returns whether a response is large enough to count. Streams have no length, and hold little."""
+    for name, value in headers:
+        if name == b"content-length":
+            return len(value) > SMALL_DIGITS
+    return False
+
+
+class UnsentResponses(HeldBytes):
+    def __init__(self, capacity: int = MOST_UNSENT_BYTES) -> None:
+        super().__init__(capacity, _UNREAD)
+
+    async def send(self, send: Send, tenant: str, start: Message, body: Message) -> None:
+        """Sends the head of a response and its body. Raises Overloaded before anything is sent."""
+        content = cast(bytes, body.get("body", b""))
+        size = len(content)
+        if not size:  # a response to HEAD
+            await send(start)
+            await send(body)
+            return
+        more_body = bool(body.get("more_body", False))
+        self.add(tenant, size)
+        try:
+            await send(start)
+            for begin in range(0, size, PIECE_BYTES):
+                end = begin + PIECE_BYTES
+                await send(_piece(content[begin:end], end < size or more_body))
+        finally:
+            self.remove(tenant, size)
+
+
+def _piece(content: bytes, more_body: bool) -> HTTPResponseBodyEvent:
+    return {"type": "http.response.body", "body": content, "more_body": more_body}

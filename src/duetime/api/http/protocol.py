@@ -120,12 +120,8 @@ class BoundedProtocol(HttpToolsProtocol):
         if evicted is not None:
             evicted.evict()
         if self._seat is None:
-            refusal_log.note(
-                log.warning,
-                "a connection was refused: too many are open",
-                address=self._address,
-                connections=len(sockets),
-            )
+            event = "a connection was refused: too many are open"
+            refusal_log.note(log.warning, event, address=self._address, connections=len(sockets))
             self.transport.write(refusals.FULL.response())
             self.transport.close()
 

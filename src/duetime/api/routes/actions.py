@@ -10,16 +10,15 @@ import msgspec
 from litestar import Controller, get, post
 from litestar.params import Parameter
 
-from duetime.api import paging
+from duetime.api import queries
 from duetime.api.advice import list_blocked
 from duetime.api.auth.access import find_job
 from duetime.api.context import ApiContext
-from duetime.api.execution_views import view_execution, view_skipped
+from duetime.api.http.starts import collect
 from duetime.api.queries import read_filter
 from duetime.api.routes.jobs import cancel_job
 from duetime.api.routes.subscriptions import apply_and_tell
-from duetime.api.views import instant, instant_or_none
-from duetime.api.yielding import collect
+from duetime.api.views import instant, instant_or_none, view_execution, view_skipped
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.breaker import Circuit, circuit_of
@@ -113,7 +112,7 @@ class JobActionController(Controller):
     async def list_job_executions(
         self, context: ApiContext, caller: Caller, job_id: str,
         wanted: Annotated[str | None, Parameter(query="state")] = None,
-        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
+        limit: int = queries.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
     ) -> ExecutionList:  # fmt: skip
         state = read_filter(wanted, State, "state")
         await find_job(context, caller, job_id)
@@ -218,7 +217,7 @@ async def _open_executions(context: ApiContext, caller: Caller, job_id: str) -> 
     """Returns open executions, up to a page of each state: enough to explain what holds a job."""
     found: list[ExecutionRecord] = []
     for state in (State.RUNNING, State.RETRYING, State.QUEUED):
-        query = ExecutionQuery(caller.tenant, job_id, state, limit=paging.MAX_LIMIT)
+        query = ExecutionQuery(caller.tenant, job_id, state, limit=queries.MAX_LIMIT)
         found += await context.store.list_executions(query)
     return found
 
@@ -234,18 +233,14 @@ def _waits_its_turn(record: ExecutionRecord) -> bool:
 async def list_page(
     context: ApiContext, query: ExecutionQuery, limit: int, offset: int, cursor: str | None
 ) -> ExecutionList:
-    paging.check_page(limit, offset)
-    after = paging.read_cursor(cursor, str)[1] if cursor else None
+    queries.check_page(limit, offset)
+    after = queries.read_cursor(cursor, str)[1] if cursor else None
     query = msgspec.structs.replace(query, limit=limit + 1, offset=offset, after=after)
     total = await context.store.count_executions(query)  # first, because the page may be large
     records = await context.store.list_executions(query)
     has_more = records.is_cut or len(records) > limit
     shown = records[:limit]
     return ExecutionList(
-        [view_execution(record) for record in shown],
-        total,
-        limit,
-        offset,
-        has_more,
-        paging.write_cursor(None, shown[-1].execution_id) if has_more else None,
-    )
+        [view_execution(record) for record in shown], total, limit, offset, has_more,
+        queries.write_cursor(None, shown[-1].execution_id) if has_more else None,
+    )  # fmt: skip

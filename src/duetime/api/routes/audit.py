@@ -7,7 +7,7 @@ from typing import Annotated
 from litestar import Controller, get
 from litestar.params import Parameter
 
-from duetime.api import paging
+from duetime.api import queries
 from duetime.api.context import ApiContext
 from duetime.api.views import instant
 from duetime.domain.errors import InvalidRequest
@@ -28,20 +28,20 @@ class AuditController(Controller):
         resource: Annotated[str | None, Parameter(description="the id of a job, an execution or a key")] = None,
         since: Annotated[str | None, Parameter(query="from", description="at or after this instant")] = None,
         until: Annotated[str | None, Parameter(query="to", description="before this instant")] = None,
-        limit: int = paging.DEFAULT_LIMIT, cursor: str | None = None,
+        limit: int = queries.DEFAULT_LIMIT, cursor: str | None = None,
     ) -> AuditList:  # fmt: skip
-        paging.check_page(limit, 0)
-        before = paging.read_cursor(cursor, int)[0] if cursor else None
+        queries.check_page(limit, 0)
+        before = queries.read_cursor(cursor, int)[0] if cursor else None
         if cursor and before is None:
             raise InvalidRequest.at("/cursor", "is not a cursor of this list; leave it out to start over")
         query = AuditQuery(
-            caller.tenant, actor=actor, action=action, resource=resource, since=paging.read_instant(since, "from"),
-            until=paging.read_instant(until, "to"), limit=limit + 1, before=before,
+            caller.tenant, actor=actor, action=action, resource=resource, since=queries.read_instant(since, "from"),
+            until=queries.read_instant(until, "to"), limit=limit + 1, before=before,
         )  # fmt: skip
         records = await context.store.list_audit(query)
         has_more = records.is_cut or len(records) > limit
         shown = records[:limit]
-        cursor = paging.write_cursor(shown[-1].number, paging.NO_ROW) if has_more else None
+        cursor = queries.write_cursor(shown[-1].number, queries.NO_ROW) if has_more else None
         return AuditList([_view(record) for record in shown], limit, has_more, cursor)
 
 

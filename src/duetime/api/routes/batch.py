@@ -19,9 +19,9 @@ from duetime.api.advice import check_after
 from duetime.api.batch_lines import MOST_ARRAY_BYTES, MOST_BYTES, MOST_JOBS, TooMany, read_blocks
 from duetime.api.bodies import MAX_BODY_BYTES, decode_spec, decode_specs
 from duetime.api.context import ApiContext
+from duetime.api.http.starts import Slices
 from duetime.api.queries import AnyRequest
 from duetime.api.routes.create import Known, bound, create_command, new_job
-from duetime.api.yielding import Slices
 from duetime.domain.audit import entry
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.cron import is_zone

@@ -10,7 +10,7 @@ import msgspec
 from litestar import Controller, get, post
 from litestar.params import Parameter
 
-from duetime.api import paging
+from duetime.api import queries
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
 from duetime.api.queries import AnyRequest, read_filter
@@ -43,7 +43,7 @@ class DeadLetterController(Controller):
         http_status: Annotated[str | None, Parameter(description="of the last attempt: 503, or 5xx")] = None,
         since: Annotated[str | None, Parameter(query="from", description="scheduled at or after this instant")] = None,
         until: Annotated[str | None, Parameter(query="to", description="scheduled before this instant")] = None,
-        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
+        limit: int = queries.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
     ) -> ExecutionList:  # fmt: skip
         query = _query(caller, job_id, error_type, http_status, since, until)
         return await list_page(context, query, limit, offset, cursor)
@@ -64,7 +64,7 @@ class DeadLetterController(Controller):
 
 async def _named(context: ApiContext, caller: Caller, ids: Sequence[str]) -> list[str]:
     for execution_id in ids:
-        paging.check_id(execution_id, "execution")
+        queries.check_id(execution_id, "execution")
     unique = list(dict.fromkeys(ids))  # named twice is still one dead letter
     await _check_owners(context, caller, unique)
     return unique
@@ -108,10 +108,10 @@ def _query(
     until: str | None,
 ) -> ExecutionQuery:  # fmt: skip
     if job_id is not None:
-        paging.check_id(job_id, "job")
+        queries.check_id(job_id, "job")
     return ExecutionQuery(
-        caller.tenant, job_id, dead=True, owner=caller.sees, since=paging.read_instant(since, "from"),
-        until=paging.read_instant(until, "to"), error_type=read_filter(error_type, ErrorType, "error_type"),
+        caller.tenant, job_id, dead=True, owner=caller.sees, since=queries.read_instant(since, "from"),
+        until=queries.read_instant(until, "to"), error_type=read_filter(error_type, ErrorType, "error_type"),
         http_status=_read_status(http_status),
     )  # fmt: skip
 

@@ -8,14 +8,14 @@ import msgspec
 from litestar import Controller, Response, get, post
 from litestar.params import Parameter
 
-from duetime.api import paging
+from duetime.api import queries
 from duetime.api.auth.access import find_execution, find_job
 from duetime.api.context import ApiContext
-from duetime.api.execution_views import view_attempt, view_execution
 from duetime.api.queries import AnyRequest, read_filter
 from duetime.api.routes.actions import add_execution, check_runnable, list_page, redrive
 from duetime.api.routes.events import EVENT_STREAM, last_event_id, stream
 from duetime.api.routes.logs import MOST_LINES, follow_logs, read_logs
+from duetime.api.views import view_attempt, view_execution
 from duetime.domain.audit import entry
 from duetime.domain.commands import CancelExecution
 from duetime.domain.errors import Conflict
@@ -39,13 +39,13 @@ class ExecutionController(Controller):
         job_id: str | None = None,
         since: Annotated[str | None, Parameter(query="from", description="scheduled at or after this instant")] = None,
         until: Annotated[str | None, Parameter(query="to", description="scheduled before this instant")] = None,
-        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
+        limit: int = queries.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
     ) -> ExecutionList:  # fmt: skip
         if job_id is not None:
-            paging.check_id(job_id, "job")
+            queries.check_id(job_id, "job")
         query = ExecutionQuery(
             caller.tenant, job_id, read_filter(wanted, State, "state"), owner=caller.sees,
-            since=paging.read_instant(since, "from"), until=paging.read_instant(until, "to"),
+            since=queries.read_instant(since, "from"), until=queries.read_instant(until, "to"),
         )  # fmt: skip
         return await list_page(context, query, limit, offset, cursor)
 

@@ -8,7 +8,7 @@ import msgspec
 from litestar import Controller, Response, delete, get, patch, post, put
 from litestar.params import Parameter
 
-from duetime.api import paging
+from duetime.api import queries
 from duetime.api.advice import check_after
 from duetime.api.auth.access import find_job
 from duetime.api.bodies import change_spec, convert, decode, decode_spec
@@ -53,9 +53,9 @@ class JobController(Controller):
         tag: Annotated[str | None, Parameter(description="`key` or `key=value`")] = None,
         owner: Annotated[str | None, Parameter(description="for admins; others see their own")] = None,
         sort: Sort = "created_at", order: Literal["asc", "desc"] = "desc",
-        limit: int = paging.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
+        limit: int = queries.DEFAULT_LIMIT, offset: int = 0, cursor: str | None = None,
     ) -> JobList:  # fmt: skip
-        paging.check_page(limit, offset)
+        queries.check_page(limit, offset)
         if status is not None and status not in STATUSES:
             raise InvalidRequest.at("/status", f"must be one of {', '.join(STATUSES)}")
         if owner is not None:
@@ -65,7 +65,7 @@ class JobController(Controller):
         query = JobQuery(
             caller.tenant, status=status, type=kind, name=name, tag=(key, value if equals else None) if tag else None,
             owner=owner or caller.sees, sort=sort, order=order, limit=limit + 1, offset=offset,
-            after=paging.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
+            after=queries.read_cursor(cursor, int if sort == "next_run_time" else str) if cursor else None,
         )  # fmt: skip
         total = await context.store.count_jobs(query)  # first, because the page may be large
         records = await context.store.list_jobs(query)
@@ -191,7 +191,7 @@ def _cursor(record: JobRecord, sort: Sort) -> str:
         value = None if record.due_at == LATEST else record.due_at
     elif sort == "name":
         value = record.spec.name
-    return paging.write_cursor(value, record.job_id)
+    return queries.write_cursor(value, record.job_id)
 
 
 def _versioned(view: JobView, version: int) -> Response[Any]:

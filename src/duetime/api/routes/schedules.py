@@ -6,9 +6,9 @@ from litestar import Controller, post
 
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
+from duetime.api.http.starts import collect
 from duetime.api.queries import AnyRequest
 from duetime.api.views import instant
-from duetime.api.yielding import collect
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.identity import Right
 from duetime.domain.instants import parse_instant

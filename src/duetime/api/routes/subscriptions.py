@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from litestar import Controller, Response, delete, get, post
 
-from duetime.api import paging
+from duetime.api import queries
 from duetime.api.advice import blocked
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
@@ -55,7 +55,7 @@ class SubscriptionController(Controller):
     async def remove_subscription(
         self, context: ApiContext, caller: Caller, subscription_id: str
     ) -> SubscriptionMessage:
-        paging.check_id(subscription_id, "subscription")
+        queries.check_id(subscription_id, "subscription")
         noted = entry(caller, context.clock.now(), "subscription.remove", subscription_id)
         await context.apply(RemoveSubscription(caller.tenant, subscription_id, noted))
         context.engine.subscriptions_hint()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from litestar import Controller, get, post
 
-from duetime.api import paging
+from duetime.api import queries
 from duetime.api.bodies import decode
 from duetime.api.context import ApiContext
 from duetime.api.queries import AnyRequest
@@ -26,16 +26,16 @@ class WorkerController(Controller):
 
     @get("/", summary="Workers that run Python functions now, latest first", right=Right.ADMIN)
     async def list_workers(
-        self, context: ApiContext, caller: Caller, limit: int = paging.MAX_LIMIT, cursor: str | None = None
+        self, context: ApiContext, caller: Caller, limit: int = queries.MAX_LIMIT, cursor: str | None = None
     ) -> WorkerList:
-        paging.check_page(limit, 0)
-        before = paging.read_cursor(cursor, int)[0] if cursor else None
+        queries.check_page(limit, 0)
+        before = queries.read_cursor(cursor, int)[0] if cursor else None
         if cursor and not (isinstance(before, int) and 0 < before < 2**31):
             raise InvalidRequest.at("/cursor", "is not a cursor of this list; leave it out to start over")
         records = await context.store.list_workers(caller.tenant, limit, before)
         # A page may end early, for its size: only the store knows whether there is another worker.
         has_more = bool(records) and bool(await context.store.list_workers(caller.tenant, 1, records[-1].worker_id))
-        cursor = paging.write_cursor(records[-1].worker_id, paging.NO_ROW) if has_more else None
+        cursor = queries.write_cursor(records[-1].worker_id, queries.NO_ROW) if has_more else None
         return WorkerList([_view(record) for record in records], limit, has_more, cursor)
 
     @post("/join", summary="Register a worker", status_code=201, right=Right.WORK)

@@ -13,10 +13,9 @@ from contextlib import suppress
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import Script
 from duetime.executors.script.bandwidth import Bandwidth
-from duetime.executors.script.limits import ScriptLimits
 from duetime.executors.script.link import ForkServerLink, ForkServerLost
 from duetime.executors.script.outcome import outcome_of, timeout_of
-from duetime.executors.script.request import request_of
+from duetime.executors.script.request import ScriptLimits, request_of
 from duetime.executors.script.run import ScriptRun, SupervisorLost
 from duetime.executors.script.wire import Refused
 from duetime.executors.uncancelled import uncancelled
@@ -29,18 +28,14 @@ class ScriptExecutor:
     def __init__(self, limits: ScriptLimits, *, allowed: bool) -> None:
         self._limits = limits
         self._allowed = allowed
-        self._link = ForkServerLink()
+        self.link = ForkServerLink()
         self._bandwidth = Bandwidth()
-
-    @property
-    def fork_server_pid(self) -> int | None:
-        return self._link.pid
 
     async def start(self) -> None:
         """Does nothing: a node that runs no scripts has no fork server."""
 
     async def stop(self) -> None:
-        await self._link.stop()
+        await self.link.stop()
 
     async def execute(self, attempt: Attempt[Script]) -> Outcome:
         payload = attempt.payload
@@ -75,8 +70,8 @@ class ScriptExecutor:
     async def _prepare(self, run: ScriptRun, attempt: Attempt[Script]) -> Refused | None:
         request = request_of(attempt, self._limits)
         with suppress(ForkServerLost):
-            return await run.prepare(self._link, request)
-        return await run.prepare(self._link, request)  # with a new fork server; no script has been started yet
+            return await run.prepare(self.link, request)
+        return await run.prepare(self.link, request)  # with a new fork server; no script has been started yet
 
     async def _see_through(self, run: ScriptRun, attempt: Attempt[Script], deadline: float) -> Outcome:
         is_late = False

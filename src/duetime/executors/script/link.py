@@ -92,10 +92,6 @@ def _spawn(program: str, descriptor: int, path: Sequence[str]) -> subprocess.Pop
     kept = {name: value for name, value in os.environ.items() if name == "LD_LIBRARY_PATH"}  # some Pythons need it
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-X", "utf8", "-c", program, str(descriptor), *path],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        cwd="/",
-        env=kept,
-        pass_fds=[descriptor],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, cwd="/", env=kept, pass_fds=[descriptor],
         start_new_session=True,
-    )
+    )  # fmt: skip

@@ -6,7 +6,7 @@ import os
 import signal
 
 from duetime.domain.execution import ErrorType, Outcome
-from duetime.executors.script.limits import ScriptLimits
+from duetime.executors.script.request import ScriptLimits
 from duetime.executors.script.wire import Ended, Refused
 
 _SHELL_SIGNAL = 128  # a shell whose last command was killed by signal n exits with this + n

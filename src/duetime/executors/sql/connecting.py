@@ -78,21 +78,12 @@ async def _connect(
 ) -> asyncpg.Connection:
     try:
         return await asyncpg.connect(
-            host=url.host,
-            port=url.port,
-            user=url.user,
-            password=url.password,
-            database=url.database,
-            ssl=context or False,
-            direct_tls=False,
-            target_session_attrs="any",
-            krbsrvname="",
-            gsslib=_NO_TICKETS,
-            timeout=None,
-            loop=loop_to(addresses, meter),
+            host=url.host, port=url.port, user=url.user, password=url.password, database=url.database,
+            ssl=context or False, direct_tls=False, target_session_attrs="any", krbsrvname="", gsslib=_NO_TICKETS,
+            timeout=None, loop=loop_to(addresses, meter),
             statement_cache_size=0,  # DISCARD ALL drops prepared statements
             server_settings={"application_name": "duetime job"},
-        )
+        )  # fmt: skip
     except asyncpg.InterfaceError as problem:
         raise Failed(
             ErrorType.CONNECTION_ERROR, f"No connection to {url.shown}: the server and the driver do not agree."

@@ -13,15 +13,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from duetime.domain.connection_urls import BadUrl, SqliteUrl, parse_url
+from duetime.domain.connection_urls import BadUrl, SqliteUrl, Url, parse_url
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
 from duetime.domain.redirection import binding_problem
+from duetime.executors.guard import BlockedTarget
 from duetime.executors.sql.limits import SqlLimits, SqlRules
-from duetime.executors.sql.own import OwnDatabase, check_folder
+from duetime.executors.sql.names import check_literal
+from duetime.executors.sql.own import OURS, OwnDatabase, check_folder, is_own
 from duetime.executors.sql.postgres import PostgresStatements
 from duetime.executors.sql.problems import Failed, blocked, timed_out
-from duetime.executors.sql.sqlite import SqliteStatements
+from duetime.executors.sql.sqlite import OFF, SqliteStatements
 from duetime.executors.sql.sqlite_wire import Result
 from duetime.ports.executor import Attempt, Outcome
 
@@ -42,19 +44,14 @@ class SqlExecutor:
         self._find = find
         self._rules = rules
         self._postgres = PostgresStatements(own, limits, rules)
-        self._sqlite = SqliteStatements(limits, rules)
-
-    @property
-    def sqlite_server_pid(self) -> int | None:
-        """The process id of the fork server for SQLite statements; None if there is none."""
-        return self._sqlite.server_pid
+        self.sqlite = SqliteStatements(limits, rules)
 
     async def start(self) -> None:
         """Does nothing: connections are opened by the first attempts."""
 
     async def stop(self) -> None:
-        await self._postgres.stop()
-        await self._sqlite.stop()
+        await self._postgres.pools.stop()
+        await self.sqlite.link.stop()
 
     async def execute(self, attempt: Attempt[SqlQuery]) -> Outcome:
         clock = asyncio.get_running_loop().time
@@ -80,7 +77,7 @@ class SqlExecutor:
         if (problem := binding_problem(query, url.shown)) is not None:
             raise blocked(problem)
         if isinstance(url, SqliteUrl):
-            return await self._sqlite.run(attempt, query, url, deadline)
+            return await self.sqlite.run(attempt, query, url, deadline)
         table = await self._postgres.run(attempt, query, url, deadline)
         return Result(table.row_count, table.encode())
 
@@ -97,3 +94,18 @@ class SqlExecutor:
         if url is None:
             raise blocked(f"There is no connection {name!r}: register it, or name another in the job.")
         return url
+
+
+def refusal_of(url: Url, rules: SqlRules, own: OwnDatabase) -> str | None:
+    """Returns why the URL may not be registered; None if it may. Each statement is checked again when it runs."""
+    if not rules.allowed:
+        return "SQL jobs are off here; the operator turns them on: ALLOW_SQL=true."
+    if isinstance(url, SqliteUrl):
+        return None if rules.sqlite_folder else OFF
+    if is_own(own, url):
+        return OURS
+    try:
+        check_literal(rules.servers, url.host, url.port)
+    except BlockedTarget as problem:
+        return str(problem)
+    return None

@@ -4,7 +4,7 @@ The driver runs on the event loop and trusts its server. A hostile server could 
 minutes, send a million rows where two were requested, or announce an array of two billion items in twelve bytes. So
 messages are counted here, by kind, and a server that sends more than a statement can need is disconnected. The driver
 gets values of simple types only. Every other type is changed to `unknown`, which the driver neither looks up nor
-decodes: the server then sends and accepts text. `arrays.py` parses arrays in that text. Does no I/O.
+decodes: the server then sends and accepts text. `types.py` parses arrays in that text. Does no I/O.
 """
 
 from __future__ import annotations

@@ -1,21 +1,58 @@
-"""Resolves the names of database servers on threads that are shared by tenant, not on the event loop's few threads.
+"""Decides which database servers SQL jobs may connect to, and resolves their names: every address is checked.
 
-A driver that gets a host name lets the event loop resolve it. The event loop has four threads for the whole process,
-and a name whose name server does not respond blocks one for many seconds. A few such names would block every other
-lookup, also the lookup of Duetime's own database. The driver would also connect to an address that was not checked.
+A server is allowed by the SSRF guard's rules or by the operator's list. Names are resolved on threads that are shared
+by tenant. A driver that gets a host name lets the event loop resolve it. The event loop has four threads for the whole
+process, and a name whose name server does not respond blocks one for many seconds. A few such names would block every
+other lookup, also the lookup of Duetime's own database. The driver would also connect to an unchecked address.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from ipaddress import ip_address
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import IPv6Address, ip_address
 from typing import Any, NoReturn, cast
 
 from duetime.domain.sql_servers import SqlServers
+from duetime.executors.guard import DEFAULT_PORTS, Address, BlockedTarget, check_address
 from duetime.executors.resolver import Resolver, SystemLookup
 from duetime.executors.sql.received import Counted, CountedTransport, Meter
-from duetime.executors.sql.servers import check_server
+
+_ADVICE = "The operator allows servers with SQL_ALLOWED_HOSTS."
+
+
+def check_server(allowed: SqlServers, host: str, port: int, addresses: Iterable[str]) -> None:
+    """Raises BlockedTarget unless the host is allowed by name, or each of its addresses is allowed."""
+    if allowed.names(host, port):
+        return
+    for text in addresses:
+        try:
+            _check(allowed, ip_address(text), port)
+        except ValueError:
+            raise BlockedTarget(f"SQL jobs may not connect to {host}: {text} is no address. {_ADVICE}") from None
+        except BlockedTarget as problem:
+            raise BlockedTarget(f"SQL jobs may not connect to {host}: {problem} {_ADVICE}") from None
+
+
+def check_literal(allowed: SqlServers, host: str, port: int) -> None:
+    """Raises BlockedTarget if the host is an address that is not allowed. A name is checked when it is resolved."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return
+    check_server(allowed, host, port, (host,))
+
+
+def _check(allowed: SqlServers, address: Address, port: int) -> None:
+    networks = allowed.networks(port)
+    if isinstance(address, IPv6Address) and address.scope_id is None:
+        address = address.ipv4_mapped or address
+    is_listed = any(address in network for network in networks if network.version == address.version)
+    if not is_listed and not allowed.public:
+        raise BlockedTarget(f"{address} port {port} is not on the operator's list.")
+    check_address(address, networks)  # the address, and any IPv4 address embedded in it, must be public or listed
+    if not is_listed and not any(low <= port <= high for low, high in DEFAULT_PORTS):
+        raise BlockedTarget(f"Port {port} is not one that jobs may call.")
 
 
 class Names:

@@ -17,9 +17,8 @@ from uuid import UUID
 
 import msgspec
 
-from duetime.executors.sql.arrays import MOST_DIMENSIONS, write_array
 from duetime.executors.sql.problems import Failed, wrong
-from duetime.executors.sql.types import SIMPLE, name_of
+from duetime.executors.sql.types import MOST_DIMENSIONS, SIMPLE, name_of, write_array
 
 _ARGUMENT = re.compile(r"argument \$(\d+)")
 _INVALID = "SQLSTATE 22023"

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import re
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import asyncpg
 import msgspec
@@ -23,7 +23,6 @@ import msgspec
 from duetime.domain.connection_urls import PostgresUrl
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import SqlQuery
-from duetime.executors.sql.arrays import read_array
 from duetime.executors.sql.connecting import connect
 from duetime.executors.sql.limits import SqlLimits, SqlRules
 from duetime.executors.sql.own import OwnDatabase
@@ -31,7 +30,7 @@ from duetime.executors.sql.parameters import bind, misfit_of
 from duetime.executors.sql.pools import Pools, Session
 from duetime.executors.sql.problems import Failed, clean, flooded, lost, server_refused, timed_out, wrong
 from duetime.executors.sql.table import Table
-from duetime.executors.sql.types import name_of
+from duetime.executors.sql.types import name_of, read_array
 from duetime.executors.sql.words import first_word
 from duetime.executors.uncancelled import uncancelled
 from duetime.ports.executor import Attempt, NotSent
@@ -46,13 +45,16 @@ _LONGEST_DOCUMENTS = 4  # times the size limit of a stored result: most of a doc
 _UNSHOWABLE = "The result holds a value that can't be shown: cast it in the statement, as in column::text."
 
 
+class _Prepared(NamedTuple):
+    statement: asyncpg.PreparedStatement
+    columns: tuple[int, ...]  # the types that the server announced
+    arguments: list[Any]
+
+
 class PostgresStatements:
     def __init__(self, own: OwnDatabase, limits: SqlLimits, rules: SqlRules) -> None:
-        self._pools = Pools(own, limits, rules)
+        self.pools = Pools(own, limits, rules)
         self._limits = limits
-
-    async def stop(self) -> None:
-        await self._pools.stop()
 
     async def run(self, attempt: Attempt[SqlQuery], query: SqlQuery, url: PostgresUrl, deadline: float) -> Table:
         """Runs the statement and returns its result. Raises Failed, NotSent or CancelledError.
@@ -60,7 +62,7 @@ class PostgresStatements:
         When it returns or raises, the statement has ended on the server.
         """
         try:
-            session = await self._pools.take(attempt.claim.tenant, url, deadline)
+            session = await self.pools.take(attempt.claim.tenant, url, deadline)
         except TimeoutError:
             raise timed_out(attempt.timeout_seconds, f"There was no connection to {url.shown}") from None
         work = asyncio.create_task(self._statement(attempt, query, session))
@@ -70,7 +72,7 @@ class PostgresStatements:
             is_over = work.done()
             if not is_over:
                 await uncancelled(_end(work, session, url))
-                self._pools.throw_away(attempt.claim.tenant, url, session)
+                self.pools.throw_away(attempt.claim.tenant, url, session)
         if not is_over:
             raise timed_out(attempt.timeout_seconds, f"{url.shown} did not finish the statement, which was stopped:")
         return self._result(attempt, url, session, work)
@@ -80,12 +82,12 @@ class PostgresStatements:
     ) -> Table:
         problem = work.exception()
         if problem is not None and session.meter.problem is not None:
-            self._pools.throw_away(attempt.claim.tenant, url, session)
+            self.pools.throw_away(attempt.claim.tenant, url, session)
             raise flooded(url.shown, session.meter) from None
         if problem is None or isinstance(problem, asyncpg.PostgresError | Failed | NotSent):
-            self._pools.give_back(attempt.claim.tenant, url, session)
+            self.pools.give_back(attempt.claim.tenant, url, session)
         else:
-            self._pools.throw_away(attempt.claim.tenant, url, session)
+            self.pools.throw_away(attempt.claim.tenant, url, session)
         match problem:
             case asyncpg.QueryCanceledError() if "statement timeout" in str(problem):
                 raise Failed(ErrorType.TIMEOUT, f"{url.shown} stopped the statement: its time was over.") from None
@@ -125,11 +127,11 @@ class PostgresStatements:
                 raise wrong("A job is one statement, this has several: make a job of each.", "SQLSTATE 42601") from None
             raise
         types, columns = session.meter.tally.parameters, session.meter.tally.columns
-        arguments = bind(query.parameters, types)
+        prepared = _Prepared(statement, columns, bind(query.parameters, types))
         try:
             if statement.get_attributes() and word != "CALL":
-                return await self._rows(attempt, connection, statement, columns, arguments)
-            return await self._plain(attempt, connection, statement, columns, arguments)
+                return await self._rows(attempt, session, prepared)
+            return await self._plain(attempt, session, prepared)
         except asyncpg.DataError as problem:
             if getattr(problem, "severity", None) is None:  # raised by the driver: nothing was sent to the server
                 raise misfit_of(problem, types) from None
@@ -137,46 +139,32 @@ class PostgresStatements:
         except (ValueError, OverflowError, asyncpg.UnsupportedClientFeatureError):
             raise wrong(_UNSHOWABLE, "SQLSTATE 0A000") from None
 
-    async def _plain(
-        self,
-        attempt: Attempt[SqlQuery],
-        connection: asyncpg.Connection,
-        statement: asyncpg.PreparedStatement,
-        columns: tuple[int, ...],
-        arguments: list[Any],
-    ) -> Table:
-        attributes = statement.get_attributes()
+    async def _plain(self, attempt: Attempt[SqlQuery], session: Session, prepared: _Prepared) -> Table:
+        attributes = prepared.statement.get_attributes()
         _ask(attempt)
-        rows = await statement.fetch(*arguments)
-        if connection.is_in_transaction():
+        rows = await prepared.statement.fetch(*prepared.arguments)
+        if session.connection.is_in_transaction():
             raise wrong("A job is one statement in a transaction of its own: it can't begin another.", "SQLSTATE 0A000")
         table = Table(self._limits, [attribute.name for attribute in attributes])
         for row in rows:
-            table.add(_decoded(row, columns, self._limits))
+            table.add(_decoded(row, prepared.columns, self._limits))
         if not attributes:
-            count = _COUNT.search(statement.get_statusmsg() or "")
+            count = _COUNT.search(prepared.statement.get_statusmsg() or "")
             table.row_count = int(count[1]) if count else 0
         return table
 
-    async def _rows(
-        self,
-        attempt: Attempt[SqlQuery],
-        connection: asyncpg.Connection,
-        statement: asyncpg.PreparedStatement,
-        columns: tuple[int, ...],
-        arguments: list[Any],
-    ) -> Table:
-        attributes = statement.get_attributes()
+    async def _rows(self, attempt: Attempt[SqlQuery], session: Session, prepared: _Prepared) -> Table:
+        connection, attributes = session.connection, prepared.statement.get_attributes()
         table = Table(self._limits, [attribute.name for attribute in attributes])
         await connection.execute("BEGIN")
-        cursor = await statement.cursor(*arguments)
+        cursor = await prepared.statement.cursor(*prepared.arguments)
         _ask(attempt)
         wanted, left = _FIRST_ROWS, self._limits.rows
         while left and not table.is_full:
             wanted = min(wanted, left)
             rows = await cursor.fetch(wanted)
             for row in rows:
-                table.add(_decoded(row, columns, self._limits))
+                table.add(_decoded(row, prepared.columns, self._limits))
             if len(rows) < wanted:
                 break
             left, wanted = left - wanted, wanted * 2

@@ -54,16 +54,9 @@ class SqliteStatements:
     def __init__(self, limits: SqlLimits, rules: SqlRules) -> None:
         self._limits = limits
         self._folder = rules.sqlite_folder
-        self._link = ForkServerLink(PROGRAM, sys.path)
+        self.link = ForkServerLink(PROGRAM, sys.path)
         self._places = Places(PLACES, MOST_PROCESSES)
         self._rooms: dict[tuple[str, str], tuple[asyncio.Semaphore, int]] = {}
-
-    @property
-    def server_pid(self) -> int | None:
-        return self._link.pid
-
-    async def stop(self) -> None:
-        await self._link.stop()
 
     async def run(self, attempt: Attempt[SqlQuery], query: SqlQuery, url: SqliteUrl, deadline: float) -> Result:
         """Runs the statement and returns its result. Raises Failed, NotSent or CancelledError.
@@ -98,7 +91,7 @@ class SqliteStatements:
         try:
             try:
                 async with asyncio.timeout_at(deadline):
-                    await process.start(self._link, request)
+                    await process.start(self.link, request)
                     first = await process.reply()
                     if not isinstance(first, Opened):
                         return first
@@ -111,7 +104,7 @@ class SqliteStatements:
                     attempt.timeout_seconds, f"{request.name} did not finish the statement, which was stopped:"
                 ) from None
         finally:
-            await uncancelled(process.end(self._link))
+            await uncancelled(process.end(self.link))
 
     @asynccontextmanager
     async def _place(self, attempt: Attempt[SqlQuery], deadline: float) -> AsyncIterator[None]:
