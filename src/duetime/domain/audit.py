@@ -53,11 +53,9 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
         """With what only the store knows, where the entry says nothing itself."""
         if before is None and after is None:
             return self
-        return msgspec.structs.replace(
-            self,
-            before=before if self.before is None else self.before,
-            after=after if self.after is None else self.after,
-        )
+        before = before if self.before is None else self.before
+        after = after if self.after is None else self.after
+        return msgspec.structs.replace(self, before=before, after=after)
 
 
 def entry(caller: Caller, at: int, action: str, resource: str, before: Any = None, after: Any = None) -> Entry:
@@ -86,10 +84,8 @@ def sweep_entries(removed: Iterable[tuple[str, str]], now: int) -> list[Entry]:
     by_tenant = defaultdict[str, list[str]](list)
     for job_id, tenant in removed:
         by_tenant[tenant].append(job_id)
-    return [
-        own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs})
-        for tenant, jobs in by_tenant.items()
-    ]
+    counted = {tenant: {"count": len(jobs), "jobs": jobs} for tenant, jobs in by_tenant.items()}
+    return [own_entry(now, tenant, "job.sweep", "", after) for tenant, after in counted.items()]
 
 
 def check_pruned(chain: int, link: int, found: str | None, pruned: int | None) -> None:

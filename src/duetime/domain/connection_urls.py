@@ -49,15 +49,6 @@ class BadUrl(ValueError):
     """Says what is wrong, without a password in it."""
 
 
-def check_url(url: str) -> str | None:
-    """What is wrong with a connection's URL, as a sentence that may be shown; None if nothing is."""
-    try:
-        parse_url(url)
-    except BadUrl as problem:
-        return str(problem)
-    return None
-
-
 def parse_url(url: str) -> Url:
     """Raises BadUrl."""
     if any(ord(sign) <= 32 or ord(sign) == 127 for sign in url):
@@ -128,6 +119,5 @@ def _options(query: str) -> dict[str, str]:
 
 def _named(name: str) -> str:
     """A password with a ? in it makes the rest of it a parameter's name: only what reads like one is shown."""
-    return (
-        name if name in ("user", "password", "port", "dbname", "options", "sslrootcert", "timeout") else "after the ?"
-    )
+    known = ("user", "password", "port", "dbname", "options", "sslrootcert", "timeout")
+    return name if name in known else "after the ?"

@@ -13,11 +13,8 @@ from duetime.domain.http_rules import LONGEST_REQUEST_SECONDS
 from duetime.domain.job import Delivery, JobSpec, JobType, RetryPolicy
 
 TIMEOUT_SECONDS = {
-    JobType.HTTP_REQUEST: 30.0,
-    JobType.SCRIPT: 3600.0,
-    JobType.SQL_QUERY: 300.0,
-    JobType.PYTHON: 3600.0,
-}
+    JobType.HTTP_REQUEST: 30.0, JobType.SCRIPT: 3600.0, JobType.SQL_QUERY: 300.0, JobType.PYTHON: 3600.0
+}  # fmt: skip
 RETRIES = {JobType.HTTP_REQUEST: 3, JobType.SCRIPT: 0, JobType.SQL_QUERY: 3, JobType.PYTHON: 3}
 
 

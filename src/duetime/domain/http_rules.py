@@ -31,21 +31,10 @@ _FIELD_VALUE = re.compile(r"(?:[\x21-\x7e\xa0-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x
 
 _OURS = frozenset({"idempotency-key", "traceparent"})
 _OUR_PREFIXES = ("webhook-", "duetime-")
-_OF_THE_CONNECTION = frozenset(
-    {
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
+_OF_THE_CONNECTION = frozenset({
+    "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "proxy-connection", "te",
+    "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
 
 
 def url_problem(url: str) -> str | None:

@@ -32,11 +32,9 @@ _KINDS = {
 
 def has_on_finish_commands(claim: Claim, end: AttemptEnd) -> bool:
     """Returns whether there may be any. Most executions have none, and this check is cheap."""
-    return end.state in _KINDS and (
-        end.http_status == _GONE
-        or claim.spec.webhooks.on_failure is not None
-        or claim.spec.webhooks.on_success is not None
-    )
+    webhooks = claim.spec.webhooks
+    has_url = webhooks.on_failure is not None or webhooks.on_success is not None
+    return end.state in _KINDS and (has_url or end.http_status == _GONE)
 
 
 def on_finish_commands(
@@ -69,9 +67,7 @@ def on_finish_commands(
                 if name in wanted:
                     label = f"{name} of {spec.name}"
                     commands.append(notification(claim.tenant, "", url, label, name, about, now, next(ids), limit))
-    return [
-        OnFinish(claim.execution_id, claim.attempt, claim.token, end.state, command) for command in commands
-    ]  # fmt: skip
+    return [OnFinish(claim.execution_id, claim.attempt, claim.token, end.state, command) for command in commands]
 
 
 def _random_ids(random_bytes: bytes) -> Iterator[bytes]:

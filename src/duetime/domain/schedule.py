@@ -154,15 +154,12 @@ def _parse_every(text: str, anchor: int) -> Every:
     match = _EVERY.fullmatch(text)
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
-        raise InvalidSchedule.at(
-            "/schedule",
-            f"'{text}' is not understood; write a number and a unit: 'every 30s', 'every 5m', 'every 2h', 'every 1d'",
-        )
+        examples = "'every 30s', 'every 5m', 'every 2h', 'every 1d'"
+        raise InvalidSchedule.at("/schedule", f"'{text}' is not understood; write a number and a unit: {examples}")
     period = int(match[1]) * unit
     if not SECOND <= period <= 3660 * DAY:
-        raise InvalidSchedule.at(
-            "/schedule", f"'{text}' is out of range; the shortest is 'every 1s', the longest ten years"
-        )
+        message = f"'{text}' is out of range; the shortest is 'every 1s', the longest ten years"
+        raise InvalidSchedule.at("/schedule", message)
     return Every(period, anchor)
 
 
@@ -190,24 +187,16 @@ class Timetable(msgspec.Struct, frozen=True):
 
 def timetable(spec: JobSpec, job_id: str, created_at: int) -> Timetable:
     """The timetable of a job. Raises InvalidSchedule naming the field that is wrong."""
-    if spec.start_at is None and spec.end_at is None and not spec.jitter_seconds:
-        return Timetable(
-            parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=created_at)
-        )
-    start_at = _bound(spec.start_at, "/start_at", spec.timezone)
-    end_at = _bound(spec.end_at, "/end_at", spec.timezone)
+    start_at = None if spec.start_at is None else _bound(spec.start_at, "/start_at", spec.timezone)
     anchor = created_at if start_at is None else start_at
-    return Timetable(
-        parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=anchor),
-        0 if start_at is None else start_at,
-        LATEST if end_at is None else end_at,
-        jitter_of(job_id, spec.jitter_seconds),
-    )
+    schedule = parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=anchor)
+    if start_at is None and spec.end_at is None and not spec.jitter_seconds:
+        return Timetable(schedule)
+    end_at = LATEST if spec.end_at is None else _bound(spec.end_at, "/end_at", spec.timezone)
+    return Timetable(schedule, start_at or 0, end_at, jitter_of(job_id, spec.jitter_seconds))
 
 
-def _bound(text: str | None, pointer: str, timezone: str) -> int | None:
-    if text is None:
-        return None
+def _bound(text: str, pointer: str, timezone: str) -> int:
     try:
         return parse_instant(text, cron.load_zone(timezone))
     except ValueError as error:

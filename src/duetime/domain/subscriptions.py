@@ -52,8 +52,5 @@ def notification(
 
 def about_job(event: str, job_id: str, name: str, key: str | None, by: str, now: int) -> dict[str, Any]:
     """What is sent of something that was done to a job."""
-    return {
-        "type": event,
-        "timestamp": format_instant(now),
-        "data": {"job_id": job_id, "job_name": name, "key": key, "by": by},
-    }
+    data = {"job_id": job_id, "job_name": name, "key": key, "by": by}
+    return {"type": event, "timestamp": format_instant(now), "data": data}

@@ -55,12 +55,5 @@ from .search import next_after
 from .zone import is_zone, load_zone
 
 __all__ = [
-    "CronExpression",
-    "check_fires",
-    "describe",
-    "is_zone",
-    "load_zone",
-    "never_fires",
-    "next_after",
-    "parse",
-]
+    "CronExpression", "check_fires", "describe", "is_zone", "load_zone", "never_fires", "next_after", "parse",
+]  # fmt: skip

@@ -79,12 +79,8 @@ def _by_weekday(rule: DayRule, first: int, length: int) -> int:
     for day in range(1, length + 1):
         weekday = (first + day - 1) % 7
         week = (day - 1) // 7
-        is_last = day + 7 > length
-        if (
-            rule.weekdays >> weekday & 1
-            or rule.nth >> (7 * week + weekday) & 1
-            or (is_last and rule.last >> weekday & 1)
-        ):
+        last = rule.last if day + 7 > length else 0
+        if (rule.weekdays | last) >> weekday & 1 or rule.nth >> (7 * week + weekday) & 1:
             mask |= 1 << day
     return mask
 

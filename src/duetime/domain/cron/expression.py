@@ -66,17 +66,10 @@ def _parse(text: str, seed: str) -> CronExpression:
     months = parse_list(MONTH, month, seed)
     first_in_hour = lowest(minutes) * 60 + lowest(seconds)
     return CronExpression(
-        text=line,
-        seconds=seconds,
-        minutes=minutes,
-        hours=hours,
-        months=months,
-        days=days,
-        fixed=not minute.startswith("*") and not hour.startswith("*"),
-        every_day=months == EVERY_MONTH and _each_day(days),
-        first_in_hour=first_in_hour,
+        line, seconds, minutes, hours, months, days, fixed=not minute.startswith("*") and not hour.startswith("*"),
+        every_day=months == EVERY_MONTH and _each_day(days), first_in_hour=first_in_hour,
         first_in_day=lowest(hours) * 3600 + first_in_hour,
-    )
+    )  # fmt: skip
 
 
 def never_fires(expr: CronExpression) -> bool:

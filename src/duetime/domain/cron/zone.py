@@ -124,16 +124,9 @@ def _spans(zone: ZoneInfo, chunk: int, overlap: str) -> tuple[Span, ...]:
         after = offsets[at + 1] if at + 1 < len(offsets) else offset
         end = starts[at + 1] if at + 1 < len(starts) else high
         opens = start + offset
-        spans.append(
-            Span(
-                end=end,
-                offset=offset,
-                opens=opens,
-                gap_from=min(opens, start + before),
-                floor=start + max(offset, before) if overlap == "first" else opens,
-                ceiling=end + min(offset, after) if overlap == "last" else end + offset,
-            )
-        )
+        floor = start + max(offset, before) if overlap == "first" else opens
+        ceiling = end + min(offset, after) if overlap == "last" else end + offset
+        spans.append(Span(end, offset, opens, min(opens, start + before), floor, ceiling))
     return tuple(spans)
 
 
