@@ -1,4 +1,4 @@
-"""The circuit breaker: a target that keeps failing is left alone for a while, and then probed by one execution.
+"""The circuit breaker: a target that keeps failing is not called for a while, and then probed by one execution.
 
     CLOSED ──(`threshold` executions in a row failed for good)──► OPEN ──(cooldown over)──► HALF_OPEN: one probe
       ▲                                                             ▲                           │
@@ -205,7 +205,7 @@ def beyond(count: int) -> int:
 
 
 def audited(circuit: Circuit) -> dict[str, object]:
-    """Returns what the audit tells of a circuit that is closed by hand."""
+    """Returns what the audit records of a circuit that is closed by hand."""
     return {"url": circuit.url, "state": circuit.state, "failures": circuit.failures}
 
 
