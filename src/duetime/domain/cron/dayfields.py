@@ -12,7 +12,7 @@ _NEAREST = re.compile(r"([0-9]{1,4})W\Z")
 
 
 def parse_days(dates: str, weekdays: str, seed: str) -> DayRule:
-    """A day that matches either field, or both if one of them begins with a star, as in Debian's cron."""
+    """Returns the rule: a day matches either field, or both if one begins with a star, as in Debian's cron."""
     rule = DayRule(both=_starred(dates) or _starred(weekdays))
     return _parse_weekdays(weekdays, seed, _parse_dates(dates, seed, rule))
 
