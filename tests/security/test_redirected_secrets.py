@@ -185,13 +185,13 @@ def test_a_connection_with_another_target_keeps_no_secret(people: People, elsewh
         assert people.ada.delete("/connections/own").status == 200
     register(people, own=elsewhere)
     ended = finished(people, job_id)
-    assert (ended["error_type"], "Send them anew" in ended["error_message"]) == ("blocked_target", True), ended
+    assert (ended["error_type"], "Send them again" in ended["error_message"]) == ("blocked_target", True), ended
     # A change that says nothing of it does not make it right, nor does one that claims that it is.
     for change in ({"description": "x"}, {"payload": {"bound_to": elsewhere}}):
         assert pointers(people.ada.request("PATCH", f"/jobs/{job_id}", change)) == ["/payload/parameters/0"]
     anew = people.ada.request("PATCH", f"/jobs/{job_id}", {"payload": {"parameters": ["another"]}})
     assert anew.status == 200, anew
-    assert "Send them anew" not in finished(people, job_id)["error_message"]
+    assert "Send them again" not in finished(people, job_id)["error_message"]
 
 
 def test_another_password_user_or_sslmode_keeps_the_secrets(people: People) -> None:
@@ -199,7 +199,7 @@ def test_another_password_user_or_sslmode_keeps_the_secrets(people: People) -> N
     job_id = people.ada.create(type="sql_query", payload=PARAMETER, retry_policy={"max_retries": 0})
     for url in ("postgresql://other:changed@127.0.0.1:1/app", "postgresql://me@127.0.0.1:1/app?sslmode=disable"):
         assert people.ada.put("/connections/own", {"url": url}).status == 200
-        assert "Send them anew" not in finished(people, job_id)["error_message"]
+        assert "Send them again" not in finished(people, job_id)["error_message"]
         assert people.ada.request("PATCH", f"/jobs/{job_id}", {"description": url}).status == 200
 
 

@@ -20,7 +20,7 @@ LOOKS_ONLY = {"doctor.sql"}  # what `duetime doctor` reads, and nobody writes by
 # By what became of a commit, a writer in doubt goes. It is no part of the ledger, and no command writes it.
 OF_COMMITS = {"prune_commits", "end_batch", "get_last_batch", "end_batch_of_people"}
 
-FILES = sorted(path for path in STORES.glob("*/sql/*.sql") if path.name not in LOOKS_ONLY)
+FILES = sorted(path for path in STORES.glob("**/sql/*.sql") if path.name not in LOOKS_ONLY)
 MODULES = sorted(path for kind in ("apply", "on_*") for path in STORES.glob(f"*/{kind}.py"))
 
 

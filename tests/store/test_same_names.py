@@ -14,7 +14,9 @@ from duetime.store.handlers import handlers
 from duetime.store.postgres.blocks import load_blocks as load_postgres
 from duetime.store.sqlite.blocks import load_blocks as load_sqlite
 
-SQLITE, POSTGRES = (Path(duetime.store.__file__).parent / name for name in ("sqlite", "postgres"))
+STORES = Path(duetime.store.__file__).parent
+SQLITE, POSTGRES = STORES / "sqlite", STORES / "postgres"
+BLOCK = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 
 
 def names(folder: Path, pattern: str) -> set[str]:
@@ -27,7 +29,7 @@ def test_both_have_the_same_modules_of_commands():
 
 def test_both_have_the_same_sql_files():
     for folder in (SQLITE, POSTGRES):
-        found = names(folder, "sql/*.sql")
+        found = names(folder, "sql/*.sql") | names(STORES, "sql/*.sql")
         assert found - {"doctor.sql", "export.sql", "promotion.sql"} == {*COMMANDS, "reads.sql"}
 
 
@@ -35,9 +37,18 @@ def test_both_have_the_same_reads():
     assert load_sqlite("reads.sql").keys() == load_postgres("reads.sql").keys()
 
 
-@pytest.mark.parametrize("load", [load_sqlite, load_postgres])
-def test_no_block_replaces_one_of_another_file(load):  # type: ignore[no-untyped-def]
-    assert len(load(*COMMANDS)) == sum(len(load(name)) for name in COMMANDS)
+@pytest.mark.parametrize(("load", "folder"), [(load_sqlite, SQLITE), (load_postgres, POSTGRES)])
+def test_no_block_replaces_one_of_another_file(load, folder: Path):  # type: ignore[no-untyped-def]
+    def count(file_name: str) -> int:
+        files = (STORES / "sql" / file_name, folder / "sql" / file_name)
+        return sum(len(BLOCK.findall(file.read_text())) for file in files if file.exists())
+
+    assert len(load(*COMMANDS)) == sum(map(count, COMMANDS))
+    assert len(load("reads.sql")) == count("reads.sql")
+
+
+def test_a_shared_block_has_no_types_on_sqlite():
+    assert not [name for name, sql in (load_sqlite(*COMMANDS) | load_sqlite("reads.sql")).items() if "::" in sql]
 
 
 class Jobs:

@@ -135,7 +135,7 @@ def test_an_epoch_that_is_not_encrypted_yet_is_a_warning():
 def test_what_could_not_be_looked_at_is_a_problem():
     check = not_done("history", "it took longer than 5 s")
     assert (check.check, check.status) == ("history", Status.PROBLEM)
-    assert check.found == "It could not be looked at: it took longer than 5 s."
+    assert check.found == "This check could not be made: it took longer than 5 s."
     assert has_problem([ok("a", "Fine."), check])
     assert not has_problem([ok("a", "Fine."), warning("b", "Hm.", "Look.")])
 

@@ -161,7 +161,7 @@ def test_why_says_what_it_runs_after():
     def said(job: JobSpec) -> str:
         return explain(JobStatus.PENDING, LATEST, None, None, None, job, (), NOW)[0]
 
-    assert said(spec("on_demand")) == "It will run when somebody asks for it."
+    assert said(spec("on_demand")) == "It will run when it is requested."
     assert said(spec("on_demand", after=("a",))) == "It will run when 'a' has ended (on: success)."
     both = said(spec("on_demand", after=("a", "b"), on="any"))
     assert both == "It will run when 'a', 'b' have ended (on: any)."

@@ -161,7 +161,7 @@ class TestChanging:
         }
         for pointer, new in refused.items():
             assert list(errors_of(new, old.spec)) == [pointer]
-            assert "begins with 'encrypted:', which Duetime keeps for itself" in errors_of(new, old.spec)[pointer]
+            assert "begins with 'encrypted:', which is reserved for Duetime" in errors_of(new, old.spec)[pointer]
         assert list(errors_of(old.spec)) == ["/payload/headers/A", "/payload/body/t"]  # as a new job's
         assert errors_of(old.spec, old.spec) == {}
 

@@ -1,4 +1,4 @@
-"""The audit: who changed what, when, from what to what. Append-only, and chained so that a change of it shows.
+"""The audit: who changed what, when, and the values before and after. Append-only; hashes reveal a later change to it.
 
 The entries of one commit are a page. A page's link is the hash of the link before it and of the page. So altering or
 removing an entry requires altering every link after it. A store may keep several chains, one for each writer: pages of
@@ -20,8 +20,8 @@ from duetime.domain.identity import Caller
 from duetime.domain.job import Definition
 
 FIRST_LINK = bytes(32)  # before the first page of a chain
-PROMOTED = -1  # the chain of a store that has one writer; where there are several, what was promoted from such a one
-BEFORE_ALL = -(2**15), 0  # a chain and link that comes before any
+PROMOTED = -1  # the chain of a store with one writer, which keeps this number when it is promoted
+BEFORE_ALL = -(2**15), 0  # a chain and link that come before all others
 
 Head = tuple[int, str]  # the last link of a chain, and its hash in hex
 
@@ -29,7 +29,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Entry(msgspec.Struct, frozen=True, array_like=True):
-    """One change. Its JSON is what is kept and hashed."""
+    """One change. Its JSON is stored and hashed."""
 
     at: int
     tenant: str
@@ -37,27 +37,25 @@ class Entry(msgspec.Struct, frozen=True, array_like=True):
     via: str
     request_id: str
     action: str  # job.create, job.change, …
-    resource: str  # an id; of a batch: empty, the ids are in `after`
+    resource: str  # an id; empty for a batch, whose ids are in `after`
     before: Any = None
     after: Any = None
 
     @property
     def text(self) -> str:
-        """As it is kept. A definition that is long is told in short (`domain.audited`)."""
+        """Returns the JSON that is stored. A long definition is shortened (`domain.audited`)."""
         text = _encode(self)
         if len(text) > LONGEST_VALUE and (isinstance(self.before, Definition) or isinstance(self.after, Definition)):
             text = _encode(msgspec.structs.replace(self, before=_kept(self.before), after=_kept(self.after)))
         return text.decode()
 
     def filled(self, before: Any, after: Any) -> Entry:
-        """With what only the store knows, where the entry says nothing itself."""
+        """Returns the entry with these values where it has none itself: only the store has them."""
         if before is None and after is None:
             return self
-        return msgspec.structs.replace(
-            self,
-            before=before if self.before is None else self.before,
-            after=after if self.after is None else self.after,
-        )
+        before = before if self.before is None else self.before
+        after = after if self.after is None else self.after
+        return msgspec.structs.replace(self, before=before, after=after)
 
 
 def entry(caller: Caller, at: int, action: str, resource: str, before: Any = None, after: Any = None) -> Entry:
@@ -72,7 +70,7 @@ def cancelled(purge: Entry, status: str) -> Entry:
 
 
 def redriven(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Returns what a redrive has done, as its entry tells it. `pairs`: (dead execution, new execution)."""
+    """Returns what the audit records of a redrive. `pairs`: (dead execution, new execution)."""
     return {"executions": [{"dead": dead_id, "new": new_id} for dead_id, new_id in pairs]}
 
 
@@ -86,23 +84,21 @@ def sweep_entries(removed: Iterable[tuple[str, str]], now: int) -> list[Entry]:
     by_tenant = defaultdict[str, list[str]](list)
     for job_id, tenant in removed:
         by_tenant[tenant].append(job_id)
-    return [
-        own_entry(now, tenant, "job.sweep", "", {"count": len(jobs), "jobs": jobs})
-        for tenant, jobs in by_tenant.items()
-    ]
+    counted = {tenant: {"count": len(jobs), "jobs": jobs} for tenant, jobs in by_tenant.items()}
+    return [own_entry(now, tenant, "job.sweep", "", after) for tenant, after in counted.items()]
 
 
 def check_pruned(chain: int, link: int, found: str | None, pruned: int | None) -> None:
     """Raises Conflict unless the chain was pruned up to `link` before.
 
-    `found`: the hash that the link has, which is another than expected. `pruned`: the link of the chain's checkpoint.
+    `found`: the link's hash, which is not the expected one. `pruned`: the link of the chain's checkpoint.
     """
     if found is not None or pruned is None or pruned < link:
         raise Conflict(f"chain {chain} of the audit has no such link {link}: nothing was removed; verify the audit")
 
 
 def digest(page: Sequence[str]) -> bytes:
-    """Of a page's entries, in their order. Their lengths are in it: no text can be shifted from one into the next."""
+    """Returns the hash of a page's entries. It includes their lengths, so no text can move from one to the next."""
     sha = sha256()
     for text in page:
         data = text.encode()
@@ -116,12 +112,12 @@ def link(before: bytes, page_digest: bytes) -> bytes:
 
 
 class Verifier:
-    """Computes every link again, page by page in the order of each chain, and keeps the first that differs.
+    """Computes every link again, page by page in the order of each chain, and keeps the first difference.
 
     `earlier` are the heads of an earlier verification: each must still be in its chain. Only they reveal that a chain
     was cut off at its end, or was rewritten from some link on.
     `checkpoints` are the links up to which chains were pruned: a chain with a checkpoint goes on from there, and one
-    without begins with its first link. So pages removed without a checkpoint show as missing.
+    without one begins with its first link. So pages removed without a checkpoint are reported as missing.
     """
 
     def __init__(
@@ -136,14 +132,14 @@ class Verifier:
                 self.broken = f"chain {chain}, link {number}: {_ANOTHER}"
 
     def add(self, chain: int, number: int, hash_hex: str, rows: Sequence[tuple[str, str, str]]) -> None:
-        """The next page of a chain: its link's number and hash, and its entries as (tenant, resource, text)."""
+        """Adds the next page of a chain: its link's number and hash, and its entries as (tenant, resource, text)."""
         if self.broken is None and (what := self._compare(chain, number, hash_hex, rows)) is not None:
             self.broken = f"chain {chain}, link {number}: {what}"
         self.entries += len(rows)
         self.heads[chain] = number, hash_hex
 
     def end(self) -> None:
-        """There are no more pages."""
+        """Ends the verification: there are no more pages."""
         for chain, (number, _) in sorted(self._earlier.items()):
             last = self.heads.get(chain, _NO_HEAD)[0]
             if self.broken is None and last < number:
@@ -167,7 +163,7 @@ class Verifier:
 
 
 def is_older(texts: Sequence[str], before: int) -> bool:
-    """Whether all entries of a page were made before that instant. One that can't be read is of no age."""
+    """Returns whether all entries of a page were made before that instant. False if one can't be read."""
     try:
         return all(_decode(text).at < before for text in texts)
     except msgspec.MsgspecError:
@@ -175,7 +171,7 @@ def is_older(texts: Sequence[str], before: int) -> bool:
 
 
 def _differing(tenant: str, resource: str, text: str) -> str | None:
-    """Returns how the copied lookup columns differ from the entry: then no one, or another tenant, would find it."""
+    """Returns how the copied lookup columns differ from the entry. A wrong copy hides it, or shows it to others."""
     try:
         written = _decode(text)
     except msgspec.MsgspecError as error:

@@ -1,8 +1,8 @@
-"""The audit outside of a database: lines of JSON, one a link, that can be verified by themselves.
+"""The audit outside of a database: one line of JSON for each link. The lines can be verified without the database.
 
 A line holds the hash of the link before it, its own hash, and its entries as they were hashed. So a file proves that
-nothing in it was altered, that nothing between its first and its last link of a chain is missing, and (by the first
-line's `before` and the last line's `hash`) that it fits to the file before it and to the chain in the database.
+nothing in it was altered, and that no link is missing between the first and the last one of a chain. The first line's
+`before` and the last line's `hash` prove that it continues the file before it, and the chain in the database.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class ExportedPage(msgspec.Struct, frozen=True):
     link: int
     before: str
     hash: str
-    entries: tuple[str, ...]  # each the JSON of an Entry, letter by letter as it was hashed
+    entries: tuple[str, ...]  # each the JSON of an Entry, exactly as it was hashed
 
 
 encode_line = msgspec.json.Encoder().encode
@@ -28,10 +28,10 @@ _decode_entry = msgspec.json.Decoder(Entry).decode
 
 
 class ExportVerifier:
-    """Verifies exported lines: those of one chain in the order of its links, whatever lies between them.
+    """Verifies exported lines. The lines of a chain must be in the order of its links; lines of others may lie between.
 
-    A chain may begin with any link. A link that comes a second time (an export that was repeated, because its first try
-    was cut short) must be whole in itself.
+    A chain may begin with any link. A link may come a second time, if an interrupted export was repeated; then its
+    entries must match its hash.
     """
 
     def __init__(self) -> None:
@@ -48,11 +48,11 @@ class ExportVerifier:
 
     @property
     def broken(self) -> str | None:
-        """A sentence on the first line that is not as it was written."""
+        """Returns a sentence about the first line that was changed; None if there is none."""
         return self._broken
 
     def add(self, place: str, line: bytes) -> None:
-        """`place` names the line, for people."""
+        """Adds a line. `place` names the line in `broken`."""
         if self._broken is None and (what := self._add(line)) is not None:
             self._broken = f"{place}: {what}"
 

@@ -1,7 +1,7 @@
-"""What the audit keeps of a job's definition: of a change the fields that changed, and of a long value its hash.
+"""What the audit stores of a job's definition: the fields that a change changed, and the hash of a long value.
 
-An entry is kept for a year, and a change may be a few bytes to a megabyte. So an entry has a bound, whatever the job's
-size is: a value of more than 1 kB is told by its length and its SHA-256, by which a copy of it can be recognized.
+An entry is kept for a year, and a change may have a megabyte. So the size of an entry is bounded: a value of more than
+1 kB is replaced by its length and its SHA-256, by which a copy of the value can be recognized.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 
 
 def changed_fields(before: JobSpec, after: JobSpec) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The fields that differ, as they were and as they are; of the payload its own. Of another type of job, all."""
+    """Returns the fields that differ, before and after, and those of the payload. All fields if the type changed."""
     if type(before) is not type(after):
         return kept(_fields(before) | {"type": before.type}), kept(_fields(after) | {"type": after.type})
     was, now = _differing(_fields(before), _fields(after))
@@ -32,7 +32,7 @@ def changed_fields(before: JobSpec, after: JobSpec) -> tuple[dict[str, Any], dic
 
 
 def kept(definition: Definition | Mapping[str, Any]) -> dict[str, Any]:
-    """A definition, or some fields of one, as an entry has it."""
+    """Returns a definition, or some fields of one, as an entry stores it."""
     fields = msgspec.to_builtins(definition)
     shown = _shortened(fields, LONGEST_VALUE)
     return shown if len(_encode(shown)) <= LONGEST_ENTRY else _shortened(fields, LONGEST_OF_MANY)

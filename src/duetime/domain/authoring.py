@@ -17,7 +17,7 @@ from duetime.domain.validation import check_spec
 
 
 def new_job(spec: JobSpec, tenant: str, owner: str, now: int, random_bytes: bytes) -> NewJob:
-    """Raises InvalidRequest or InvalidSchedule, naming the field."""
+    """Returns the new job. Raises InvalidRequest or InvalidSchedule, naming the field."""
     check_spec(spec)
     job_id = make_id(now, random_bytes)
     due_at, recurs = first_due(spec, job_id, now)
@@ -28,12 +28,12 @@ def change_job(
     job_id: str, tenant: str, version: int, created_at: int, status: JobStatus, old: JobSpec, new: JobSpec,
     due_at: int | None, fired: int, now: int, sent: Mapping[str, Any] | None = None,
 ) -> ChangeJob:  # fmt: skip
-    """Returns the change. It plans the next due instant again if the job's times changed; else that stays as it was.
+    """Returns the change. If the job's times changed, the change plans the next due instant again.
 
     `due_at` is when the job is next due, or would be if it were not paused. Instants that passed unfired go to the
     ledger. A new schedule is a new timetable, whose runs are counted from zero; after other changes the count goes on.
-    `sent`: the change as it was sent; None: all of `new` was. Raises InvalidRequest, also for secrets that would go
-    elsewhere and were not sent again.
+    `sent`: the change as it was sent; None: all of `new` was sent. Raises InvalidRequest, also if secrets would be sent
+    to another target and are not included again.
     """
     check_spec(new, old)
     if errors := tuple(redirection_problems(old, new, sent)):
@@ -55,7 +55,7 @@ def change_job(
 def _replan(
     job_id: str, table: Timetable, old: JobSpec, new: JobSpec, due_at: int | None, fired: int, now: int
 ) -> tuple[bool, int | None]:
-    """Whether a change moves the next run, and where to. Raises InvalidSchedule if the new times never come."""
+    """Returns whether a change moves the next run, and to when. Raises InvalidSchedule if no run is left."""
     is_over = new.max_runs is not None and fired >= new.max_runs
     if _when(new) == _when(old):
         if is_over:
@@ -65,7 +65,7 @@ def _replan(
         return False, due_at
     if isinstance(table.schedule, Once):
         if new.schedule == old.schedule and due_at is None:
-            return False, None  # it has had its run; other bounds don't make it another
+            return False, None  # its only run is over; other bounds add no run
         next_due_at, _ = first_due(new, job_id, now)
     else:
         following = table.next_after(now)
@@ -82,7 +82,7 @@ def _when(spec: JobSpec) -> tuple[Any, ...]:
 def _passed(
     table: Timetable, job_id: str, tenant: str, first_at: int, now: int, reason: str, kept_at: int | None
 ) -> tuple[Skipped, ...]:
-    """The ledger's entries for the instants from `first_at` to now, but for the one that is kept."""
+    """Returns the ledger's entries for the instants from `first_at` to now, without the one that is kept."""
     if kept_at is None or not first_at <= kept_at <= now:
         spans = [skipped_since(table, job_id, tenant, first_at, now + 1, reason)]
     else:
@@ -96,7 +96,7 @@ def _passed(
 def cancel_job(
     job_id: str, tenant: str, created_at: int, status: JobStatus, spec: JobSpec, due_at: int | None, now: int
 ) -> CancelJob:
-    """`due_at` as in `change_job`: instants that passed unfired go to the ledger."""
+    """Returns the command. `due_at` as in `change_job`: instants that passed unfired go to the ledger."""
     if due_at is None or due_at > now:
         return CancelJob(now, tenant, job_id)
     reason = "paused" if status is JobStatus.PAUSED else "cancelled"
@@ -107,7 +107,7 @@ def cancel_job(
 def resume_job(
     job_id: str, tenant: str, version: int, created_at: int, spec: JobSpec, resume_at: int | None, now: int
 ) -> ResumeJob:
-    """Writes the instants that passed during the pause to the ledger. A one-off job that passed is no longer due."""
+    """Returns the command. The instants that passed during the pause go to the ledger. A one-off job does not run."""
     table = timetable(spec, job_id, created_at)
     if resume_at is None or resume_at > now:
         return ResumeJob(now, tenant, job_id, version, resume_at, None)

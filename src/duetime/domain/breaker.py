@@ -1,4 +1,4 @@
-"""The circuit breaker: a target that keeps failing is left alone for a while, and then probed by one execution.
+"""The circuit breaker: a target that keeps failing is not called for a while, and then probed by one execution.
 
     CLOSED ──(`threshold` executions in a row failed for good)──► OPEN ──(cooldown over)──► HALF_OPEN: one probe
       ▲                                                             ▲                           │
@@ -30,16 +30,10 @@ from duetime.domain.states import ErrorType, State
 
 # Errors of the target: not of Duetime, of a cancellation or of an expired node. Of responses, only those that are
 # retried: a 429 asks for the pause that an open circuit makes.
-_OF_THE_TARGET = frozenset(
-    {
-        ErrorType.CONNECTION_ERROR,
-        ErrorType.DNS_ERROR,
-        ErrorType.TLS_ERROR,
-        ErrorType.TIMEOUT,
-        ErrorType.HTTP_ERROR,
-    }
-)
-
+_OF_THE_TARGET = frozenset({
+    ErrorType.CONNECTION_ERROR, ErrorType.DNS_ERROR, ErrorType.TLS_ERROR, ErrorType.TIMEOUT, ErrorType.HTTP_ERROR,
+})  # fmt: skip
+_FAILURES = (State.FAILED, State.TIMEOUT)
 
 # Circuits stored for one tenant, with closed ones that other nodes have not read yet. A tenant whose URLs are all
 # different, and fail, must not fill the database, nor push other tenants' circuits out of the nodes' memory.
@@ -172,9 +166,7 @@ def end_of(claim: Claim, end: AttemptEnd) -> End | None:
     if not isinstance(claim.spec, HttpJob):
         return None
     error_type = end.error_type
-    if state is not State.COMPLETED and (
-        state not in (State.FAILED, State.TIMEOUT) or error_type not in _OF_THE_TARGET
-    ):
+    if state is not State.COMPLETED and not (state in _FAILURES and error_type in _OF_THE_TARGET):
         return None
     answered = error_type is ErrorType.HTTP_ERROR and not is_retryable(error_type, end.http_status)
     url = claim.spec.payload.url
@@ -213,7 +205,7 @@ def beyond(count: int) -> int:
 
 
 def audited(circuit: Circuit) -> dict[str, object]:
-    """Returns what the audit tells of a circuit that is closed by hand."""
+    """Returns what the audit records of a circuit that is closed by hand."""
     return {"url": circuit.url, "state": circuit.state, "failures": circuit.failures}
 
 

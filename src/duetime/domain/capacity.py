@@ -66,21 +66,16 @@ class Capacity(msgspec.Struct, frozen=True):
 
     def is_near(self, load: Load) -> bool:
         """Returns whether writers must add jobs one by one: no tenant is refused before the open part is full."""
+        limits = zip((load.jobs, load.bytes), (self.most_jobs, self.most_bytes), AMPLE, strict=True)
         return any(
             most is not None and current > open_part(most, self.tenant_percent) - max(most // 10, ample)
-            for current, most, ample in zip(
-                (load.jobs, load.bytes), (self.most_jobs, self.most_bytes), AMPLE, strict=True
-            )
+            for current, most, ample in limits
         )
 
     def utilization_percent(self, load: Load) -> float:
         """Returns the utilization of the limit that is nearest."""
-        shares = [
-            100.0 * current / most
-            for current, most in ((load.bytes, self.most_bytes), (load.jobs, self.most_jobs))
-            if most is not None
-        ]
-        return max(shares, default=0.0)
+        limits = ((load.bytes, self.most_bytes), (load.jobs, self.most_jobs))
+        return max((100.0 * current / most for current, most in limits if most is not None), default=0.0)
 
     def is_filling(self, load: Load) -> bool:
         """Returns whether creates will soon be refused: the open part is nearly full."""

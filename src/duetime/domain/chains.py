@@ -22,7 +22,7 @@ from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.plan import Skipped
 from duetime.domain.states import OPEN, State
 
-MOST_LINKS = 20_000  # that are looked at to see whether a chain comes back to itself
+MOST_LINKS = 20_000  # that are read to find out whether a chain has a loop
 _MOST_NAMED = 12  # keys of a loop
 _NOT_NAMED = "another user's job"
 
@@ -32,27 +32,27 @@ _COUNTS = {"success": frozenset({State.COMPLETED}), "failure": _FAILURES, "any":
 
 
 class Link(msgspec.Struct, frozen=True, array_like=True):
-    """That a job waits for the end of another, as it is stored, and how the waiting job stands."""
+    """A stored dependency: a job waits for the end of another. With the state of the waiting job."""
 
     job_id: str
     tenant: str
-    key: str  # of the other, or its id
-    ends: str  # which of its ends count: the job's `on`
+    key: str  # of the other job, or its id
+    ends: str  # which of its ends count: `on` of the waiting job
     is_done: bool
     status: JobStatus
-    due_at: int | None  # of the waiting job; while it is paused, when it would have been
-    awaited: str | None  # the other's id; None while there is no such job
+    due_at: int | None  # of the waiting job; while it is paused, when it would be due
+    awaited: str | None  # the id of the other job; None while there is no such job
 
     @property
     def is_open(self) -> bool:
-        """Whether ends count for it: not while its job is due already, nor if that has no run left."""
+        """Returns whether ends count for this link: not while its job is due already, or has no run left."""
         if self.status is JobStatus.PAUSED:
             return self.due_at is not None
         return self.status is JobStatus.PENDING and self.due_at == LATEST
 
 
 def read_link(row: Iterable[Any]) -> Link:
-    """Returns a link from a row with its fields in their order."""
+    """Returns a link from a row that has its fields in the same order."""
     job_id, tenant, key, ends, is_done, status, due_at, awaited = row
     return Link(job_id, tenant, key, ends, bool(is_done), JobStatus(status), due_at, awaited)
 
@@ -77,15 +77,15 @@ def ends_in_order(ends: Iterable[AttemptEnd]) -> list[tuple[str, State]]:
 
 
 class Followed(NamedTuple):
-    marks: list[tuple[str, str, bool]]  # (job, key, whether it is done from here on): those that change
+    marks: list[tuple[str, str, bool]]  # (job, key, whether it is done now) of the links that change
     starts: list[str]  # jobs that are due now
-    skips: list[tuple[str, str]]  # (job, tenant) of those that would be, but are paused
+    skips: list[tuple[str, str]]  # (job, tenant) of jobs that would be due, but are paused
 
 
 def follow(ends: Iterable[tuple[str, State]], links: Sequence[Link]) -> Followed:
-    """Returns what these ends of executions, as (job, state) in their order, change for the jobs that have these links.
+    """Returns what ends of executions change for the jobs that wait for them.
 
-    `links` must hold all links of each of those jobs.
+    `ends` are (job, state), in order. `links` must contain all links of each of the waiting jobs.
     """
     of_job, of_awaited = defaultdict[str, list[Link]](list), defaultdict[str, list[Link]](list)
     for link in links:
@@ -116,7 +116,7 @@ def follow(ends: Iterable[tuple[str, State]], links: Sequence[Link]) -> Followed
 
 
 def skipped(skips: Iterable[tuple[str, str]], now: int) -> list[Skipped]:
-    """The ledger's entries for starts that fell into a pause."""
+    """Returns the ledger's entries for starts during a pause."""
     return [Skipped(job_id, tenant, now, now + 1, 1, "paused") for job_id, tenant in skips]
 
 
@@ -133,17 +133,17 @@ def warn_missing(key: str) -> str:
     """Returns the warning about a new job that runs after a job which its creator can't see."""
     return (
         f"after: there is no job with the key '{key}' that you can see; until there is one, this job waits. "
-        "If it is a slip of the pen, change `after`"
+        "If the key is misspelt, change `after`"
     )
 
 
 def ids_in(names: Iterable[str]) -> list[str]:
-    """Those of the names in `after` that have the form of an id. Ids are not chosen: each must be there already."""
+    """Returns the names in `after` that have the form of an id. Users do not choose ids: each job must exist."""
     return [name for name in names if is_id(name)]
 
 
 def check_missing(missing: Sequence[str]) -> None:
-    """Raises InvalidRequest if there is any: a name of the form of an id that no job has."""
+    """Raises InvalidRequest if there are any: names in the form of an id that no job has."""
     if missing:
         raise InvalidRequest.at("/after", f"there is no job with the id '{missing[0]}'; name a job that there is")
 
@@ -155,8 +155,8 @@ def _kind(key: str) -> str:
 def check_loops(keys: Sequence[str], links: Sequence[Iterable[Any]]) -> None:
     """Raises InvalidRequest if one of these jobs would wait for its own end.
 
-    `links` are (name, name of a job that it comes after, owner of the first): of these jobs and of all that they come
-    after, near and far. A job's name is its key, or its id if it has none. Those of other users are not named.
+    `links` are (name, name of a job that it waits for, owner of the first): of these jobs, and of all that they wait
+    for, directly or not. A job's name is its key, or its id if it has no key. Jobs of other users are not named.
     """
     if len(links) > MOST_LINKS:
         message = f"it would make a chain of more than {MOST_LINKS:,} links; cut it in two"
@@ -175,12 +175,12 @@ def check_loops(keys: Sequence[str], links: Sequence[Iterable[Any]]) -> None:
 
 
 def _find_loop(keys: Sequence[str], before: Mapping[str, Sequence[str]]) -> list[str] | None:
-    """The way round, in the order in which the jobs would run; None if there is none."""
+    """Returns a loop, in the order in which the jobs would run; None if there is none."""
     finished: set[str] = set()
     for first in keys:
         if first in finished:
             continue
-        way = {first: None}  # from a job back to what it comes after, and on
+        way = {first: None}  # from a job back to one that it waits for, and so on
         ahead = [iter(before.get(first, ()))]
         while ahead:
             found = next(ahead[-1], None)

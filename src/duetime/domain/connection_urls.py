@@ -1,8 +1,8 @@
-"""The URLs of connections: what they may say, and what of them may be shown.
+"""The URLs of connections: how they are read, and what of them may be shown.
 
-`postgresql://user:password@host:port/database?sslmode=…` and `sqlite:///file.db?mode=ro`. User and database have to
-stand there: what is left out would be taken from the node's own environment, its password with it. A SQLite URL names
-a file in the tenant's own folder and has no path: there is nothing to climb out of.
+`postgresql://user:password@host:port/database?sslmode=…` and `sqlite:///file.db?mode=ro`. User and database are
+required: a driver would take a missing one, and the password, from the node's own environment. A SQLite URL names a
+file in the tenant's own folder, without a path: it can't lead out of that folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ POSTGRES_PORT = 5432
 SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 SQLITE_MODES = ("ro", "rw", "rwc")
 _FILE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
-_SIDE_FILES = ("-journal", "-wal", "-shm")  # SQLite's own, beside a file
+_SIDE_FILES = ("-journal", "-wal", "-shm")  # that SQLite creates beside a file
 
 
 class PostgresUrl(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class PostgresUrl(msgspec.Struct, frozen=True):
 
 class SqliteUrl(msgspec.Struct, frozen=True):
     name: str  # of a file in the tenant's folder
-    mode: Literal["ro", "rw", "rwc"]  # read; read and write; and make the file if there is none
+    mode: Literal["ro", "rw", "rwc"]  # read; read and write; read, write and create the file
 
     @property
     def shown(self) -> str:
@@ -46,20 +46,11 @@ Url = PostgresUrl | SqliteUrl
 
 
 class BadUrl(ValueError):
-    """Says what is wrong, without a password in it."""
-
-
-def check_url(url: str) -> str | None:
-    """What is wrong with a connection's URL, as a sentence that may be shown; None if nothing is."""
-    try:
-        parse_url(url)
-    except BadUrl as problem:
-        return str(problem)
-    return None
+    """The URL is invalid. The message says why, and contains no password."""
 
 
 def parse_url(url: str) -> Url:
-    """Raises BadUrl."""
+    """Returns the parts of a connection's URL. Raises BadUrl."""
     if any(ord(sign) <= 32 or ord(sign) == 127 for sign in url):
         raise BadUrl("The URL holds a blank or a control character: write it as %20 and so on.")
     if "#" in url:
@@ -127,7 +118,6 @@ def _options(query: str) -> dict[str, str]:
 
 
 def _named(name: str) -> str:
-    """A password with a ? in it makes the rest of it a parameter's name: only what reads like one is shown."""
-    return (
-        name if name in ("user", "password", "port", "dbname", "options", "sslrootcert", "timeout") else "after the ?"
-    )
+    """Returns a parameter's name for a message. After a ? in a password, the name may be a part of the password."""
+    known = ("user", "password", "port", "dbname", "options", "sslrootcert", "timeout")
+    return name if name in known else "after the ?"

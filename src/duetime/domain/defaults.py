@@ -1,8 +1,8 @@
-"""What holds for a job that does not say: how long an attempt may take, and how often it is tried again. By type.
+"""Defaults by type of job: how long an attempt may take, and how often a failed execution is tried again.
 
-A webhook answers within seconds, and its receiver knows a repeat by its id. A script may be a backup: it takes what it
-takes, and to run it again is its author's decision, as with cron. A statement that took too long was undone. A function
-takes what it takes, and is written to be tried again.
+A webhook responds within seconds, and its receiver recognizes a repeat by its id. A script may be a long backup, and
+only its author can decide that it may run twice, as with cron. A statement that took too long was rolled back. A
+function may take long, and is written to be tried again.
 """
 
 from __future__ import annotations
@@ -13,22 +13,19 @@ from duetime.domain.http_rules import LONGEST_REQUEST_SECONDS
 from duetime.domain.job import Delivery, JobSpec, JobType, RetryPolicy
 
 TIMEOUT_SECONDS = {
-    JobType.HTTP_REQUEST: 30.0,
-    JobType.SCRIPT: 3600.0,
-    JobType.SQL_QUERY: 300.0,
-    JobType.PYTHON: 3600.0,
-}
+    JobType.HTTP_REQUEST: 30.0, JobType.SCRIPT: 3600.0, JobType.SQL_QUERY: 300.0, JobType.PYTHON: 3600.0
+}  # fmt: skip
 RETRIES = {JobType.HTTP_REQUEST: 3, JobType.SCRIPT: 0, JobType.SQL_QUERY: 3, JobType.PYTHON: 3}
 
 
 def timeout_of(spec: JobSpec) -> float:
-    """Seconds that one attempt may take."""
+    """Returns the seconds that one attempt may take."""
     given = spec.timeout_seconds
     return TIMEOUT_SECONDS[spec.type] if given is None else given
 
 
 def retries_of(spec: JobSpec) -> int:
-    """How often an execution that failed is tried again."""
+    """Returns how often a failed execution is tried again."""
     policy = spec.retry_policy
     if spec.delivery is Delivery.AT_MOST_ONCE:
         return 0
@@ -38,14 +35,14 @@ def retries_of(spec: JobSpec) -> int:
 
 
 def policy_of(spec: JobSpec) -> RetryPolicy:
-    """The retry policy with the number of retries that holds."""
+    """Returns the retry policy with the number of retries that applies."""
     return msgspec.structs.replace(spec.retry_policy, max_retries=retries_of(spec))
 
 
 class OperatorDefaults(msgspec.Struct, frozen=True):
-    """What the operator has set for jobs that do not say; None: by type.
+    """The operator's defaults for jobs that name no value; None: the default of the type.
 
-    It is written into a job as it is created or changed, so that the job shows it, and every node does the same.
+    They are written into a job when it is created or changed, so that the job shows them, and all nodes agree.
     """
 
     timeout_seconds: float | None = None
@@ -68,7 +65,7 @@ def _names_no_retries(spec: JobSpec) -> bool:
 
 
 def explain_attempts(spec: JobSpec) -> str:
-    """How long an attempt may take and what follows a failure, in a sentence."""
+    """Returns a sentence: how long an attempt may take, and what follows a failure."""
     retries, length = retries_of(spec), _length(timeout_of(spec))
     if spec.delivery is Delivery.AT_MOST_ONCE:
         again = "and is made once at most"

@@ -1,6 +1,6 @@
-"""Checks of `duetime doctor`: judgements on what was measured. Pure: figures come in, a status and sentences go out.
+"""Checks of `duetime doctor`: judge measured values. Pure: values in, a status and sentences out.
 
-Here is what holds for every store. What only one of them has (its settings, its files) is judged beside it.
+These checks apply to every store. Checks of one store (its settings, its files) are in its own folder.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from duetime.domain.instants import MINUTE, SECOND
 from duetime.domain.lease import TIMER, View
 
 WORKER = "worker"
-# Later than this, a warning or a problem. A handover after a kill takes NODE_LEASE_SECONDS, which is no problem yet.
+# Lateness beyond which a check warns, or reports a problem. A handover after a kill takes NODE_LEASE_SECONDS.
 DUE_WARNING, DUE_PROBLEM = 2 * SECOND, MINUTE
 WAITING_WARNING, WAITING_PROBLEM = 5 * SECOND, 5 * MINUTE
-COUNTED = 10_000  # nobody counts further
-SHOWN = 8  # of a list in a sentence
+COUNTED = 10_000  # rows are counted up to here
+SHOWN = 8  # items of a list in a sentence
 
 
 class Status(StrEnum):
@@ -28,7 +28,7 @@ class Status(StrEnum):
 
 
 class Check(msgspec.Struct, frozen=True):
-    """`found`: a sentence on what is. `advice`: one on what to do; empty where there is nothing to do."""
+    """`found`: a sentence about the state. `advice`: a sentence about what to do; empty if there is nothing to do."""
 
     check: str
     status: Status
@@ -48,13 +48,13 @@ def problem(check: str, found: str, advice: str) -> Check:
     return Check(check, Status.PROBLEM, found, advice)
 
 
-def not_done(check: str, why: str, advice: str = "Mend that, and ask again.") -> Check:
-    """What can't be looked at may be anything: it counts as a problem."""
-    return problem(check, f"It could not be looked at: {why}.", advice)
+def not_done(check: str, why: str, advice: str = "Solve this, and run the command again.") -> Check:
+    """Returns the result of a check that could not be made. It counts as a problem."""
+    return problem(check, f"This check could not be made: {why}.", advice)
 
 
 def reason(error: BaseException) -> str:
-    """An error as part of a sentence."""
+    """Returns the error as part of a sentence."""
     lines = str(error).strip().splitlines()
     if lines:
         return lines[0].rstrip(".")
@@ -81,7 +81,7 @@ def schema(found: int, newest: int) -> Check:
 
 
 def due_timers(count: int, late: int) -> Check:
-    """`count` timers are due in the past, the earliest by `late` ms."""
+    """`count`: timers that are due in the past. `late`: by how many ms the earliest is."""
     if not count:
         return ok("due timers", "No timer is due in the past.")
     found = f"{how_many(count, 'timer')} due in the past, the earliest by {span(late)}."
@@ -90,7 +90,7 @@ def due_timers(count: int, late: int) -> Check:
 
 
 def waiting_executions(count: int, late: int) -> Check:
-    """`count` executions could run and don't, the earliest since `late` ms."""
+    """`count`: executions that could run and wait. `late`: for how many ms the earliest has waited."""
     if not count:
         return ok("waiting executions", "No execution waits for a worker.")
     found = f"{how_many(count, 'execution', 'waits', 'wait')} for a worker, the earliest for {span(late)}."
@@ -99,9 +99,9 @@ def waiting_executions(count: int, late: int) -> Check:
 
 
 def waiting_functions(count: int, late: int, workers: int, missing: Sequence[str] = ()) -> Check:
-    """`count` Python functions could be called and are not, the earliest since `late` ms; there are so many workers.
+    """`count`: executions of Python functions that wait. `late`: for how many ms the earliest has waited.
 
-    `missing`: the names of those that no worker has, SHOWN of them and one more if there are more.
+    `missing`: names of functions that no worker has, up to SHOWN + 1.
     """
     if not count:
         joined = how_many(workers, "worker", "has", "have")
@@ -115,16 +115,16 @@ def waiting_functions(count: int, late: int, workers: int, missing: Sequence[str
 
 
 def lost_executions(count: int, since: int | None, reconcile_seconds: float) -> Check:
-    """Executions that are RUNNING on nodes that have ended, the earliest of them `since` ms ago (None: not known)."""
+    """`count`: executions that are RUNNING on ended nodes. `since`: how many ms ago the first of these nodes ended."""
     if not count:
         return ok("lost executions", "No execution is held by a node that has ended.")
     found = f"{how_many(count, 'execution')} held by nodes that have ended."
     if since is not None and since > 2 * reconcile_seconds * SECOND:
         return problem(
             "lost executions", f"{found} The earliest ended {span(since)} ago.",
-            "The reconciler should have taken them over: see the log of the node that runs housekeeping.",
+            "The reconciler should have returned them to the queue: see the log of the node that runs housekeeping.",
         )  # fmt: skip
-    advice = "They run again as soon as a node looks for them: at its start, and each RECONCILE_INTERVAL."
+    advice = "They run again when a node finds them: at its start, and after each RECONCILE_INTERVAL."
     return warning("lost executions", found, advice)
 
 
@@ -145,7 +145,7 @@ def nodes(view: View) -> Check:
 
 
 def unowned(view: View) -> tuple[int, ...]:
-    """Shards that no living node owns."""
+    """Returns the shards that no living node owns."""
     alive = {member.node for member in view.members}
     return tuple(shard for shard, holding in enumerate(view.shards) if holding.owner not in alive)
 
@@ -162,10 +162,10 @@ def shards(view: View) -> Check:
 
 
 def epochs(view: View, fenced: Mapping[int, tuple[int, int]]) -> Check:
-    """What is fenced in the store (shard: epoch, node) against what the registry gave out.
+    """Compares the epochs fenced in the store (shard: epoch, node) with those of the registry.
 
-    The store refuses a node whose epoch is older than the fenced one. So a registry that fell back (restored from a
-    backup, say) hands out epochs with which no node can fire.
+    The store refuses a node whose epoch is older than the fenced one. So after the registry was restored from a backup,
+    for example, no node can fire with the epochs that it returns.
     """
     alive = {member.node for member in view.members}
     behind, open_ = [], []
@@ -187,9 +187,6 @@ def epochs(view: View, fenced: Mapping[int, tuple[int, int]]) -> Check:
             "It takes a moment after a handover. If it lasts, see their logs.",
         )  # fmt: skip
     return ok("epochs", "The epochs fenced in the store are those of the registry.")
-
-
-# Words.
 
 
 def how_many(count: int, what: str, verb: str = "is", verb_for_many: str = "are") -> str:

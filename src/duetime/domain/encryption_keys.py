@@ -12,7 +12,7 @@ _ID = re.compile(r"[A-Za-z0-9_.-]{1,32}")
 
 
 class Key:
-    """`secret` is never shown."""
+    """A key. `repr` does not show its secret."""
 
     __slots__ = ("id", "secret")
 
@@ -31,17 +31,17 @@ class Key:
 
     @property
     def text(self) -> str:
-        """The key as written in a setting or a file. It contains the secret."""
+        """Returns the key as it is written in a setting or a file. It contains the secret."""
         return f"{self.id}:{b64encode(self.secret).decode()}"
 
 
 def parse_keys(parts: Sequence[str]) -> tuple[Key, ...]:
-    """Returns the keys. Raises ValueError, which names a wrong key by its number and a duplicate one by its id."""
+    """Returns the keys. Raises ValueError, which names an invalid key by its number and a duplicate one by its id."""
     keys = tuple(_parse(part.strip(), number) for number, part in enumerate(parts, 1) if part.strip())
     ids = [key.id for key in keys]
     for id in ids:
         if ids.count(id) > 1:
-            raise ValueError(f"the key id {id} is there twice; each key needs an id of its own")
+            raise ValueError(f"the key id {id} occurs twice; give each key another id")
     return keys
 
 

@@ -1,8 +1,8 @@
-"""The endpoint of an execution, as a number: limits are counted by it, and it says which workers may claim it.
+"""The endpoint of an execution, as a number: limits are counted by it, and it decides which workers may claim it.
 
-Of a webhook it is the scheme, host and port that it calls; of SQL the connection; all scripts share one. Those every
-node can run. A Python function runs in a worker that knows it, never in a node: its number is negative, and only who
-names it may claim it.
+The endpoint of a webhook is the scheme, host and port of its URL; of SQL, the connection; all scripts share one. Every
+node can run these. A Python function runs in a worker that has it, never in a node: its number is negative, and only a
+claim that names the number gets it.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ def endpoint_of_function(tenant: str, function: str) -> int:
 
 
 def needs_worker(endpoint: int) -> bool:
-    """Whether it is for a worker to claim, and not for a node."""
+    """Returns whether only a worker may claim the execution, and no node."""
     return endpoint < 0

@@ -1,12 +1,12 @@
-"""Every error the product answers with, as a tree. Each says what happened, to what, and what to do.
+"""All errors that Duetime responds with, as a tree. A message says what happened, to what, and what to do.
 
 DuetimeError
 ├── InvalidRequest          400  a field is missing, unknown, of the wrong type or out of bounds
 │   └── InvalidSchedule     400  the schedule, zone or DST choice cannot be understood or never fires
-├── Unauthorized            401  nobody, or nobody we know
-├── Forbidden               403  somebody, who may not
-├── NotFound                404  also what is another tenant's
-├── Conflict                409  the thing is in a state that does not allow this
+├── Unauthorized            401  the request has no valid credential
+├── Forbidden               403  the caller lacks the right
+├── NotFound                404  also for things of another tenant
+├── Conflict                409  the state of the thing does not allow this
 ├── PreconditionFailed      412  If-Match names another version
 ├── PayloadTooLarge         413
 ├── IdempotencyKeyReused    422  the same key with another body
@@ -24,7 +24,7 @@ from __future__ import annotations
 
 
 class FieldError:
-    """One field that is wrong: where (JSON pointer) and what to do about it."""
+    """One invalid field: its place (a JSON pointer), and what to do."""
 
     __slots__ = ("message", "pointer")
 
@@ -63,7 +63,7 @@ class InvalidRequest(DuetimeError):
 
     @classmethod
     def at(cls, pointer: str, message: str) -> InvalidRequest:
-        """The common case: one field is wrong."""
+        """Returns the error for one invalid field."""
         return cls(f"{pointer}: {message}" if pointer else message, (FieldError(pointer, message),))
 
 
@@ -140,7 +140,7 @@ class IdempotencyKeyReused(DuetimeError):
 
 
 class ComeBack(DuetimeError):
-    """Not now, but after `retry_after` seconds."""
+    """The request may succeed after `retry_after` seconds."""
 
     def __init__(self, message: str, retry_after: int = 1) -> None:
         super().__init__(message)

@@ -36,19 +36,9 @@ from duetime.domain.states import OPEN, TERMINAL, ErrorType, State, Trigger
 LONGEST_MESSAGE = 2000  # characters of an error message: the message of a defect in an executor may quote its input
 
 __all__ = [
-    "OPEN",
-    "TERMINAL",
-    "AttemptEnd",
-    "Claim",
-    "ErrorType",
-    "Outcome",
-    "State",
-    "Trigger",
-    "conclude",
-    "expire",
-    "unreadable",
-    "without_retries",
-]
+    "OPEN", "TERMINAL", "AttemptEnd", "Claim", "ErrorType", "Outcome", "State", "Trigger", "conclude", "expire",
+    "unreadable", "without_retries",
+]  # fmt: skip
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
@@ -143,23 +133,11 @@ def conclude(claim: Claim, outcome: Outcome, started_at: int, ended_at: int, jit
         state, delay = _after_failure(claim, error_type, outcome, due_at, jitter)
         due_at += delay
         dead = state in (State.FAILED, State.TIMEOUT)
+    message = outcome.error_message and outcome.error_message[:LONGEST_MESSAGE]
     return AttemptEnd(
-        claim.execution_id,
-        claim.job_id,
-        claim.tenant,
-        claim.attempt,
-        claim.token,
-        state,
-        due_at,
-        started_at,
-        ended_at,
-        error_type,
-        outcome.error_message and outcome.error_message[:LONGEST_MESSAGE],
-        outcome.http_status,
-        outcome.response,
-        dead,
-        outcome.exit_code,
-    )
+        claim.execution_id, claim.job_id, claim.tenant, claim.attempt, claim.token, state, due_at, started_at, ended_at,
+        error_type, message, outcome.http_status, outcome.response, dead, outcome.exit_code,
+    )  # fmt: skip
 
 
 def _not_sent(claim: Claim, outcome: Outcome, now: int) -> AttemptEnd:

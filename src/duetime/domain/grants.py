@@ -1,4 +1,4 @@
-"""What an admin may give away with an API key: never more than they have, and never too many keys. Pure."""
+"""What an admin may grant with an API key: no more than the admin has. And how many keys a tenant may have. Pure."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class KeyLimits(msgspec.Struct, frozen=True):
 def check_grant(caller: Caller, role: Role, tier: Tier, scopes: tuple[Right, ...], expires_at: int | None) -> None:
     """Raises Forbidden if a key with this role, tier, scopes and end could do more than its creator.
 
-    A key that ends makes no key that outlives it: else it would never end. A token (JWT) is no bound here: it stands
-    for a person, whom its issuer lets in anew, and the first key of every tenant is made with one.
+    A key that expires can't create a key that expires later: otherwise its rights would never end. The end of a token
+    (JWT) does not count: its issuer renews it for the same person, and it creates the first key of every tenant.
     """
     wanted = tier_of(role, tier)
     if _RANK[wanted] > _RANK[caller.tier]:

@@ -1,7 +1,7 @@
-"""How a node holds the definitions of what it runs: what a large one takes of its memory, and in which form.
+"""How a node holds the definitions of the jobs that it runs: how much memory a large one takes, and in which form.
 
-Memory for claims is counted in places of 4 kB. Nearly every definition takes one. A larger one takes as many as it, and
-the request that is made of it, fill. A webhook's body and a function's arguments stay JSON text while they are held:
+Memory for claims is counted in places of 4 kB. Nearly every definition takes one place. A larger one takes as many as
+the definition and its request fill. A webhook's body and a function's arguments stay JSON text while they are held:
 250,000 empty lists are 750 kB of text, and 17 MB once decoded.
 """
 
@@ -19,7 +19,7 @@ VALUE_BYTES = 72  # of a decoded value: an empty list or dict, and the reference
 
 
 class LargeDefinition(msgspec.Struct, frozen=True, tag_field="type", tag="large"):
-    """A definition of more than a place, as a store tells it. `hold` makes a JobSpec of it before anyone sees it."""
+    """A definition of more than one place, as a store returns it. `hold` turns it into a JobSpec."""
 
     spec: msgspec.Raw
 
@@ -59,23 +59,23 @@ _decode_whole = msgspec.json.Decoder(JobSpec).decode
 
 
 def places_for(size: int) -> int:
-    """How many places so many bytes take."""
+    """Returns how many places `size` bytes take."""
     return 1 + size // PLACE_BYTES
 
 
 def limit_of_bytes(places: int) -> int:
-    """How many bytes of definitions to claim while so many places are free."""
+    """Returns how many bytes of definitions to claim while `places` places are free."""
     return max(0, places) * PLACE_BYTES // 2  # the definition, and the request
 
 
 def hold(large: LargeDefinition) -> tuple[JobSpec, int]:
-    """The definition as it is held, and how many places it takes. Raises msgspec.ValidationError."""
+    """Returns the definition as it is held, and how many places it takes. Raises msgspec.ValidationError."""
     text = bytes(large.spec)  # a copy: the text of the whole page would be kept otherwise
     held = _decode_held(text)
     size = 2 * len(text)  # the definition, and the request
     if isinstance(held, ScriptJob):
         return held, places_for(size)
-    if isinstance(held, SqlJob) or held.payload.secret:  # marks point into what is decoded
+    if isinstance(held, SqlJob) or held.payload.secret:  # `secret` points into the decoded value
         values = text.count(b",") + text.count(b"[") + text.count(b"{")
         return _decode_whole(text), places_for(size + VALUE_BYTES * values)
     payload: HttpRequest | PythonCall
@@ -92,7 +92,7 @@ def _fields(struct: msgspec.Struct, **others: Any) -> dict[str, Any]:
 
 
 def whole(spec: JobSpec) -> JobSpec:
-    """The definition with nothing in it held as text."""
+    """Returns the definition with all its values decoded."""
     payload = spec.payload
     if isinstance(payload, HttpRequest) and isinstance(payload.body, msgspec.Raw):
         return msgspec.structs.replace(spec, payload=msgspec.structs.replace(payload, body=plain(payload.body)))
@@ -103,5 +103,5 @@ def whole(spec: JobSpec) -> JobSpec:
 
 
 def plain(value: Any) -> Any:
-    """A body, or arguments, as a value: decoded if they are held as text."""
+    """Returns a body, or arguments, as a value: decoded if they are held as text."""
     return msgspec.json.decode(value) if isinstance(value, msgspec.Raw) else value

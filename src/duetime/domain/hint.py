@@ -22,10 +22,8 @@ class Hint(msgspec.Struct, frozen=True, array_like=True):
 
     def merged(self, other: Hint) -> Hint:
         """Returns one hint that covers both."""
+        cancel = (*self.cancel, *other.cancel)[:MOST_CANCELS]
         return Hint(
-            min(self.due_at, other.due_at),
-            max(self.due_until, other.due_until),
-            min(self.waiting_at, other.waiting_at),
-            (*self.cancel, *other.cancel)[:MOST_CANCELS],
-            self.shards_free or other.shards_free,
-        )
+            min(self.due_at, other.due_at), max(self.due_until, other.due_until),
+            min(self.waiting_at, other.waiting_at), cancel, self.shards_free or other.shards_free,
+        )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Whose executions and logs go when there are more than may be kept: those of the tenants that hold the most."""
+"""Which tenants lose executions and logs when there are more than may be kept: those that hold the most."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 from duetime.domain.shares import fair_level
 
-NOBODY = ""  # the tenant of logs whose execution is gone
+NOBODY = ""  # the tenant of logs whose execution was removed
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
@@ -38,9 +38,9 @@ def to_trim(held: Sequence[Held], most: int, page: int) -> list[tuple[str, int]]
 
 
 def excess(held: Mapping[str, int], most_bytes: int) -> dict[str, int]:
-    """Returns how many bytes each tenant has to lose. Those of nobody go first."""
+    """Returns how many bytes each tenant has to lose. Logs of NOBODY are removed first."""
     nobodys = held.get(NOBODY, 0)
     others = {tenant: size for tenant, size in held.items() if tenant != NOBODY}
-    left = max(0, most_bytes - sum(others.values()))  # for those of nobody
+    left = max(0, most_bytes - sum(others.values()))  # for the logs of NOBODY
     level = fair_level(others.values(), most_bytes)
     return {NOBODY: max(0, nobodys - left), **{tenant: max(0, size - level) for tenant, size in others.items()}}

@@ -1,10 +1,10 @@
-"""What an HTTP request of a job may look like: rules that need no network and no settings.
+"""Rules for the HTTP request of a job that need no network and no settings.
 
-The API asks these when a job is created, the executor asks again before it sends. Whether the host may be
-called is not decided here: that depends on its addresses at the moment of the call (`executors/guard.py`).
+The API checks them when a job is created, and the executor again before it sends. Whether the host may be called is not
+decided here: that depends on its addresses at the moment of the call (`executors/guard.py`).
 
-Header names that belong to Duetime or to the connection are refused outright, not dropped: a job that sets
-`webhook-signature` means something by it, and would otherwise find out at the receiver.
+Header names that belong to Duetime or to the connection are refused, not dropped: the author of a job that sets
+`webhook-signature` must see at once that the header is not sent.
 """
 
 from __future__ import annotations
@@ -16,40 +16,29 @@ MAX_URL_LENGTH = 2048
 MAX_PORT = 65_535
 LONGEST_REQUEST_SECONDS = 3600
 MAX_HEADER_VALUE_LENGTH = 8192
-HIDDEN = "********"  # what answers show instead of a header's value
+HIDDEN = "********"  # what responses show instead of a header's value
 
 _URL = re.compile(r"(?i:https?)://(?P<authority>[^/?#]*)")
-# Nearly all there are: a look at these costs a third of the questions below.
+# Matches nearly all URLs, in a third of the time of the checks below.
 _PLAIN_URL = re.compile(
     r"https?://[A-Za-z0-9][A-Za-z0-9.-]*(?::(?:[1-9][0-9]{0,3}|[1-5][0-9]{4}))?(?:[/?][!-\[\]-~]*)?"
 )
 _PORT = re.compile(r"(?::[0-9]{0,5})?")
 _FORBIDDEN_IN_URL = re.compile(r"[\x00-\x20\x7f-\xa0\\\ud800-\udfff]")
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# Visible ASCII, blanks inside, and what latin-1 has above: what RFC 9110 lets a field value hold.
+# Visible ASCII, blanks inside, and the rest of latin-1: the characters that RFC 9110 allows in a field value.
 _FIELD_VALUE = re.compile(r"(?:[\x21-\x7e\xa0-\xff](?:[\t\x20-\x7e\xa0-\xff]*[\x21-\x7e\xa0-\xff])?)?")
 
 _OURS = frozenset({"idempotency-key", "traceparent"})
 _OUR_PREFIXES = ("webhook-", "duetime-")
-_OF_THE_CONNECTION = frozenset(
-    {
-        "connection",
-        "content-length",
-        "expect",
-        "host",
-        "keep-alive",
-        "proxy-authorization",
-        "proxy-connection",
-        "te",
-        "trailer",
-        "transfer-encoding",
-        "upgrade",
-    }
-)
+_OF_THE_CONNECTION = frozenset({
+    "connection", "content-length", "expect", "host", "keep-alive", "proxy-authorization", "proxy-connection", "te",
+    "trailer", "transfer-encoding", "upgrade",
+})  # fmt: skip
 
 
 def url_problem(url: str) -> str | None:
-    """Why this can't be a job's URL, as a sentence, or None. Looks at the text only."""
+    """Returns why this can't be a job's URL, as a sentence; None if it can. Checks the text only."""
     if _PLAIN_URL.fullmatch(url) and len(url) <= MAX_URL_LENGTH:
         return None
     if len(url) > MAX_URL_LENGTH:
@@ -74,12 +63,12 @@ def url_problem(url: str) -> str | None:
 
 
 def header_problem(name: str, value: str) -> str | None:
-    """Why a job can't set this header, as a sentence without the value (it may be a secret), or None."""
+    """Returns why a job can't set this header, without its value, which may be a secret; None if it can."""
     problem = _name_problem(name)
     if problem is not None:
         return problem
     if value == HIDDEN:
-        return f"The value of {name} is what answers show in place of it; send the value, or leave the header out."
+        return f"The value of {name} is what responses show instead of it; send the value, or leave the header out."
     if len(value) > MAX_HEADER_VALUE_LENGTH:
         return f"The value of {name} is longer than {MAX_HEADER_VALUE_LENGTH} characters."
     if not _FIELD_VALUE.fullmatch(value):

@@ -1,7 +1,7 @@
-"""Who asks, and what they may do. Deny by default: a right that is not named is not there.
+"""Callers and their rights. Deny by default: a caller has only the rights that are named.
 
-A tenant is a world of its own: of another's things nobody learns that they exist (404). Inside a tenant, a job is its
-owner's: others are told so (403), and admins may do everything.
+Tenants are separate: for a thing of another tenant the response is 404, so that its existence stays hidden. Inside a
+tenant, a job belongs to its owner: other users get 403, and admins may do everything.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class Tier(StrEnum):
 
 
 class Right(StrEnum):
-    """What a token or key lets its bearer do. (API keys call them scopes.)"""
+    """What the bearer of a token or key may do. (API keys call them scopes.)"""
 
     READ = "read"
     WRITE = "write"  # create, change and end jobs
     RUN = "run"  # run, retry, redrive, cancel executions
     SCRIPT = "script"  # create jobs that run a script: code on the worker's machine
     SQL = "sql"  # create jobs that run SQL
-    WORK = "work"  # take the tenant's Python functions to run: see what they are called with, and say what came of it
+    WORK = "work"  # run the tenant's Python functions: read their arguments, and report their results
     ADMIN = "admin"  # all jobs of the tenant, its keys and audit, the cluster
 
 
@@ -45,7 +45,7 @@ _TO_CREATE = {JobType.SCRIPT: Right.SCRIPT, JobType.SQL_QUERY: Right.SQL}
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Whoever sent a request, as far as it was proven."""
+    """The authenticated sender of a request."""
 
     tenant: str
     user_id: str
@@ -58,7 +58,7 @@ class Caller(msgspec.Struct, frozen=True):
     expires_at: int | None = None  # of an API key that ends (ms)
 
     def asking(self, request_id: str) -> Caller:
-        """The same one, with this request."""
+        """Returns the same caller with this request id."""
         return Caller(
             self.tenant, self.user_id, self.role, self.tier, self.rights, self.via, self.email, request_id,
             self.expires_at,
@@ -70,18 +70,18 @@ class Caller(msgspec.Struct, frozen=True):
 
     @property
     def sees(self) -> str | None:
-        """The owner whose jobs they see; None: everybody's in the tenant."""
+        """Returns the owner whose jobs the caller sees; None: all jobs of the tenant."""
         return None if self.is_admin else self.user_id
 
 
-# Without a secret, whoever reaches the loopback port is this one.
+# The caller of all requests while no secret is set: then only the loopback port is served.
 LOCAL = Caller("default", "local", Role.ADMIN, Tier.ENTERPRISE, EVERY_RIGHT, "open")
 
 
 def rights_of(role: Role, scopes: Iterable[str] | None) -> frozenset[Right]:
-    """What a role and the scopes of a token give. A scope narrows, and only an admin's can hold `admin`.
+    """Returns the rights of a role with the scopes of a token. Scopes narrow; only an admin's can contain `admin`.
 
-    Scripts and SQL are in no user's rights by themselves: they must be named. Raises ValueError for an unknown scope.
+    A user has the rights to scripts and SQL only if a scope names them. Raises ValueError for an unknown scope.
     """
     if scopes is None:
         return EVERY_RIGHT if role is Role.ADMIN else _OF_A_USER
@@ -104,13 +104,13 @@ def check_right(caller: Caller, right: Right) -> None:
 
 
 def check_owner(caller: Caller, owner: str, what: str) -> None:
-    """`what` is named by id: it is in the caller's tenant, so that it exists is no secret."""
+    """Raises Forbidden unless the caller may act on `what`, a thing of the caller's tenant, named by its id."""
     if not caller.is_admin and owner != caller.user_id:
         raise Forbidden(f"{what} belongs to another user; its owner or an admin can do this")
 
 
 def check_type(caller: Caller, kind: JobType) -> None:
-    """Scripts and SQL are code: creating such a job is a right of its own."""
+    """Raises Forbidden if the caller may not create jobs of this type: scripts and SQL need a separate right."""
     right = _TO_CREATE.get(kind)
     if right is not None and right not in caller.rights:
         raise Forbidden(f"to create a job of type {kind} needs the right '{right}'; ask an admin for a key with it")

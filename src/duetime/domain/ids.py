@@ -1,7 +1,7 @@
 """Ids are UUIDv7 text: they begin with an instant, so that sorting by id is sorting by time.
 
 A job's id begins with its creation, an execution's with the instant that it is scheduled for. Random bytes are an
-argument. The store's unique index, and not the id, makes an execution the only one of its instant.
+argument. A unique index of the store, and not the id, ensures that an instant has one execution.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12
 
 
 def make_id(at: int, random_bytes: bytes) -> str:
-    """A UUIDv7 of the instant `at` from ten random bytes."""
+    """Returns a UUIDv7 of the instant `at` from ten random bytes."""
     return _uuid7(at, random_bytes.hex())
 
 
 def execution_id(scheduled_at: int, number: int) -> str:
-    """An execution's id from its instant and a random number of 72 bits.
+    """Returns an execution's id from its instant and a random number of 72 bits.
 
-    A page of executions takes consecutive numbers from a random first: as unlikely to meet another as any random id,
-    but neighbours in the store, where a thousand scattered ids would touch a thousand pages.
+    A page of executions takes consecutive numbers from a random first one. A collision is as unlikely as with random
+    ids, but the rows are neighbours in the store: a thousand scattered ids would touch a thousand of its pages.
     """
     return _uuid7(scheduled_at, f"{number & _BITS_72:019x}")
 
@@ -49,10 +49,10 @@ def is_id(text: str) -> bool:
 
 
 def instant_of(text: str) -> int:
-    """The instant that an id begins with."""
+    """Returns the instant that an id begins with."""
     return int(text[:8] + text[9:13], 16)
 
 
 def shard_of(job_id: str) -> int:
-    """The fixed partition a job belongs to; the last digits of a UUIDv7 are random, hence evenly spread."""
+    """Returns the job's shard, from the last digits of its id: these are random, so jobs are spread evenly."""
     return int(job_id[-4:], 16) % SHARDS

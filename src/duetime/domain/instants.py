@@ -1,4 +1,4 @@
-"""Instants: whole milliseconds since 1970-01-01T00:00Z, as plain ints, everywhere inside. Text only at the edges."""
+"""Instants: whole milliseconds since 1970-01-01T00:00Z, as plain ints. Only the API, the CLI and the files use text."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def to_datetime(at: int) -> datetime:
 
 
 def from_datetime(moment: datetime) -> int:
-    """Rounds down to the millisecond; exact integer arithmetic, no floats."""
+    """Returns the instant, rounded down to the millisecond. Exact: it uses no floats."""
     return (moment - EPOCH) // _MILLISECOND
 
 
 def format_instant(at: int) -> str:
-    """RFC 3339, UTC, with milliseconds: `2026-11-18T09:00:00.000Z`."""
+    """Returns RFC 3339 text in UTC with milliseconds: `2026-11-18T09:00:00.000Z`."""
     return f"{_format_second(at // SECOND)}.{at % SECOND:03}Z"
 
 
@@ -35,7 +35,7 @@ def _format_second(second: int) -> str:
 
 
 def parse_instant(text: str, zone: tzinfo = UTC) -> int:
-    """RFC 3339 text to an instant; a time without an offset is read in `zone`. Raises ValueError with a sentence."""
+    """Returns the instant of RFC 3339 text. `zone`: of a time without an offset. Raises ValueError with a sentence."""
     try:
         moment = datetime.fromisoformat(text.strip().upper())
     except ValueError:

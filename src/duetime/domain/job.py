@@ -1,7 +1,7 @@
-"""What a job is: what to run, when, and with which policies.
+"""The definition of a job: what to run, when, and with which policies.
 
-`JobSpec` is what a person writes and what the store keeps: one struct for each type of job, told apart by `type`. Every
-field but three has a default. Bounds that a type can say stand in the type; the rest is in `validation.py`.
+`JobSpec` is what users write and the store keeps: one struct for each type of job, distinguished by `type`. Only three
+fields are required. Types express most bounds; `validation.py` checks the others.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class JobType(StrEnum):
 
 
 class RetryPolicy(Fields, frozen=True):
-    """How often and how long after a failure an execution is tried again. `delays` gives the waits outright."""
+    """How often and how long after a failure an execution is tried again. `delays` lists the waits themselves."""
 
     max_retries: Annotated[int, Meta(ge=0, le=100)] | None = None  # None: as many as `delays`, or by `defaults`
     backoff: Literal["exponential", "linear", "fixed"] = "exponential"
@@ -41,7 +41,7 @@ class RetryPolicy(Fields, frozen=True):
 
 
 class CatchUp(Fields, frozen=True):
-    """What becomes of instants that passed while nobody could run them."""
+    """What happens to instants that passed while no node could run them."""
 
     policy: Literal["all", "latest", "skip"] = "latest"
     window_seconds: Annotated[int, Meta(ge=0, le=31_536_000)] = 3600
@@ -49,7 +49,7 @@ class CatchUp(Fields, frozen=True):
 
 
 class Dst(Fields, frozen=True):
-    """What becomes of local times that don't exist (gap) or exist twice (overlap) when clocks change."""
+    """What happens to local times that don't exist (gap) or exist twice (overlap) when clocks change."""
 
     gap: Literal["shift", "skip"] = "shift"
     overlap: Literal["first", "last", "both"] = "first"
@@ -83,7 +83,7 @@ Tags = Annotated[dict[Label, Annotated[str, Meta(max_length=255)]], Meta(max_len
 
 
 class Definition(Fields, frozen=True, omit_defaults=True, tag_field="type"):
-    """What jobs of all types have. Defaults are not stored: a million rows would repeat them."""
+    """The fields of jobs of all types. Defaults are not stored: a million rows would repeat them."""
 
     type: ClassVar[JobType]
 

@@ -1,7 +1,7 @@
-"""API keys as text: `dt_<id>_<secret>`. Random bytes are an argument. Of a secret only its hash is kept.
+"""API keys as text: `dt_<id>_<secret>`. Random bytes are an argument. Only the hash of a secret is stored.
 
-The id finds the record, the secret proves that the bearer was given it. A secret is 32 random bytes, so a plain
-SHA-256 is enough: there is nothing to guess that a slow hash would protect.
+The id finds the record, and the secret authenticates the bearer. A secret is 32 random bytes, so a plain SHA-256 is
+enough: a slow hash protects only secrets that can be guessed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _KEY = re.compile(r"dt_([a-z0-9]{16})_([A-Za-z0-9_-]{43,128})")
 
 
 def make_key(random: bytes) -> tuple[str, str, str]:
-    """(key id, secret, the whole key) from `KEY_BYTES` random bytes."""
+    """Returns (key id, secret, the whole key) from `KEY_BYTES` random bytes."""
     if len(random) != KEY_BYTES:
         raise ValueError(f"a key is made of {KEY_BYTES} random bytes, not {len(random)}")
     key_id, secret = _letters(random[:ID_BYTES]), _letters(random[ID_BYTES:])
@@ -28,7 +28,7 @@ def make_key(random: bytes) -> tuple[str, str, str]:
 
 
 def parse_key(text: str) -> tuple[str, str] | None:
-    """(key id, secret), or None if the text is no key."""
+    """Returns (key id, secret); None if the text is no key."""
     match = _KEY.fullmatch(text)
     return (match[1], match[2]) if match else None
 
@@ -42,10 +42,10 @@ def hash_secret(secret: str) -> str:
 
 
 def is_secret(secret: str, secret_hash: str) -> bool:
-    """Whether the hash is of this secret. How long it takes says nothing about where they differ."""
+    """Returns whether the hash is of this secret, in constant time: the time does not depend on the difference."""
     return compare_digest(hash_secret(secret).encode(), secret_hash.encode())
 
 
 def _letters(random: bytes) -> str:
-    """Lower-case letters and digits alone: a double click takes the whole of it."""
+    """Returns lower-case letters and digits only: a double click selects the whole text."""
     return b32encode(random).decode().rstrip("=").lower()

@@ -1,4 +1,4 @@
-"""How many lines about one kind of thing a log gets in a second. The others are counted, and their number is told."""
+"""Limits the lines of one kind that a log gets in a second. Lines beyond the limit are counted."""
 
 from __future__ import annotations
 

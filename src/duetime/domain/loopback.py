@@ -1,4 +1,4 @@
-"""Whether a host is this machine alone. Names other than localhost may resolve to anything, and are not trusted."""
+"""Checks whether a host is a loopback address. Names other than localhost may resolve to any address: they are none."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from duetime.domain.subscriptions import about_job, is_notification, notificatio
 
 Subscriptions = Sequence[tuple[str, Sequence[str]]]  # a URL, and the events that are sent to it
 
-# The reason of an execution that has ended, and of whose end a notification could not be stored.
+# The reason of an ended execution if a notification about its end could not be stored.
 UNSENT = "notification_refused"
 
 _GONE = 410
@@ -32,11 +32,9 @@ _KINDS = {
 
 def has_on_finish_commands(claim: Claim, end: AttemptEnd) -> bool:
     """Returns whether there may be any. Most executions have none, and this check is cheap."""
-    return end.state in _KINDS and (
-        end.http_status == _GONE
-        or claim.spec.webhooks.on_failure is not None
-        or claim.spec.webhooks.on_success is not None
-    )
+    webhooks = claim.spec.webhooks
+    has_url = webhooks.on_failure is not None or webhooks.on_success is not None
+    return end.state in _KINDS and (has_url or end.http_status == _GONE)
 
 
 def on_finish_commands(
@@ -69,19 +67,17 @@ def on_finish_commands(
                 if name in wanted:
                     label = f"{name} of {spec.name}"
                     commands.append(notification(claim.tenant, "", url, label, name, about, now, next(ids), limit))
-    return [
-        OnFinish(claim.execution_id, claim.attempt, claim.token, end.state, command) for command in commands
-    ]  # fmt: skip
+    return [OnFinish(claim.execution_id, claim.attempt, claim.token, end.state, command) for command in commands]
 
 
 def _random_ids(random_bytes: bytes) -> Iterator[bytes]:
-    """Ten bytes for one id after the other. An id leaves the last four bits out."""
+    """Yields ten bytes for each id. An id does not use the last four bits."""
     first = int.from_bytes(random_bytes, "big")
     return ((first + step & _LAST).to_bytes(10, "big") for step in count(0, 16))
 
 
 def _body(claim: Claim, end: AttemptEnd, kind: str) -> dict[str, Any]:
-    """As Standard Webhooks recommends: what happened, when, and to what. Nothing of what the target answered."""
+    """Returns the body as Standard Webhooks recommends: what happened, when, and to what. Without the response."""
     return {
         "type": kind,
         "timestamp": format_instant(end.ended_at),

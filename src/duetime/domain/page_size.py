@@ -1,8 +1,8 @@
-"""How many rows are written at once, to a store that answers within a time limit.
+"""The number of rows that are written at once, to a store that must respond within a time limit.
 
-A page that took too long is not tried again as it is: half of it is. So whatever had gathered while the store was away
-is written in the end, however slow the store has become. A page grows again only after several full ones were written,
-so that a store that stays slow costs few timeouts.
+After a page that took too long, the next page has half the rows. So all rows that have gathered while the store was
+unavailable are written in the end, however slow the store is. A page grows again only after several full ones were
+written, so that a store that stays slow causes few timeouts.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ class PageSize(msgspec.Struct, frozen=True):
         return cls(most, most)
 
     def after_timeout(self, count: int) -> PageSize:
-        """`count` rows took too long."""
+        """Returns the size after a page of `count` rows took too long."""
         return PageSize(self.most, max(1, min(self.size, count) // 2))
 
     def after_success(self, count: int) -> PageSize:
-        """`count` rows were written in time."""
+        """Returns the size after a page of `count` rows was written in time."""
         if count < self.size or self.size == self.most:
             return self
         if self.successes + 1 < SUCCESSES_TO_GROW:

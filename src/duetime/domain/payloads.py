@@ -1,7 +1,7 @@
 """What a job runs: a webhook, a script, a SQL statement or a Python function; one struct for each type of job.
 
-Bounds that a type can say stand in the type; the rest is in `validation.py`. What of a payload is secret, and how it is
-kept, is told in `secrets.py`.
+Types express most bounds; `validation.py` checks the others. `secrets.py` describes which values are secret, and how
+they are stored.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from msgspec import Meta
 
 
 class Fields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A value object that a person writes: unknown fields are refused."""
+    """A struct that users write: unknown fields are refused."""
 
 
 Label = Annotated[str, Meta(min_length=1, max_length=255)]
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"]
 HttpStatus = Annotated[int, Meta(ge=100, le=599)]
-Secret = Annotated[str, Meta(max_length=24_000)]  # encrypted; what people send has its own bound
+Secret = Annotated[str, Meta(max_length=24_000)]  # encrypted; the values that users send have a smaller bound
 Pointers = Annotated[tuple[Annotated[str, Meta(max_length=255)], ...], Meta(max_length=20)]
 
 
 class HttpRequest(Fields, frozen=True, omit_defaults=True):
     """`body`: a string is sent as it is, any other JSON value as JSON, null not at all.
 
-    `secret`: JSON pointers such as /body/token to what is secret beside all header values.
+    `secret`: JSON pointers to secret values in the body, such as /body/token. All header values are secret.
     """
 
     encrypted_field: ClassVar[str] = "headers"  # all of its values are secret
@@ -41,9 +41,9 @@ class HttpRequest(Fields, frozen=True, omit_defaults=True):
 
 
 class Script(Fields, frozen=True, omit_defaults=True):
-    """Either `argv`, run as it is and never through a shell, or the text of a `script` and who interprets it.
+    """Either `argv`, run as it is and never through a shell, or the text of a `script` and its `interpreter`.
 
-    `cwd`: where it runs; by default in an empty folder of its own, which is removed with it.
+    `cwd`: the folder in which it runs; by default an empty one, which is removed after the run.
     """
 
     encrypted_field: ClassVar[str] = "env"
@@ -66,7 +66,7 @@ class SqlQuery(Fields, frozen=True, omit_defaults=True):
     statement: Annotated[str, Meta(min_length=1, max_length=65_536)]
     parameters: Annotated[list[Any], Meta(max_length=1000)] = []
     secret: Pointers = ()
-    # Where the connection led when its secret parameters were sent. Whatever a person says here is put right.
+    # The server and database of the connection when its secret parameters were sent. Duetime sets it.
     bound_to: Annotated[str, Meta(max_length=2048)] = ""
 
 

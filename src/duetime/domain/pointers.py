@@ -1,4 +1,4 @@
-"""JSON pointers (RFC 6901) into a field of a payload: what is at a place, and the same with something else there."""
+"""JSON pointers (RFC 6901) into a field of a payload: read and replace the value at a place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Steps = tuple[str, ...]
 
 @lru_cache(maxsize=1024)
 def path_in(field: str, pointer: str) -> Steps | None:
-    """The steps from the field to where `pointer` points; no step if that is the field. None: it is no such pointer."""
+    """Returns the steps from the field to the place; none for the field itself. None if it is no pointer into it."""
     match = _POINTER.fullmatch(pointer)
     if match is None or match["field"] != field:
         return None
@@ -22,7 +22,7 @@ def path_in(field: str, pointer: str) -> Steps | None:
 
 
 def escape(name: str) -> str:
-    """A name as a step of a pointer."""
+    """Returns a name as a step of a pointer."""
     return name.replace("~", "~0").replace("/", "~1")
 
 
@@ -34,7 +34,7 @@ def get(value: Any, path: Steps) -> Any:
 
 
 def put(whole: Any, path: Steps, value: Any) -> Any:
-    """The whole with `value` there; what was given stays as it is. Raises LookupError if nothing is there."""
+    """Returns a copy of `whole` with `value` at the path. Raises LookupError if there is no value at the path."""
     if not path:
         return value
     key = _key(whole, path[0])

@@ -15,7 +15,7 @@ NO_TIMES = "it has no times of its own: it runs when it is asked to, or when the
 
 
 class SchedulePreview(NamedTuple):
-    """`instants` are worked out as they are taken: of a rare schedule, each takes a third of a millisecond."""
+    """`instants` are computed one by one: each takes a third of a millisecond if the schedule is rare."""
 
     description: str
     instants: Iterator[int]
@@ -23,7 +23,7 @@ class SchedulePreview(NamedTuple):
 
 
 def preview(text: str, timezone: str, dst: Dst, after: int, count: int) -> SchedulePreview:
-    """Raises InvalidSchedule as creating a job would."""
+    """Returns the preview. Raises InvalidSchedule, as the creation of a job does."""
     schedule = parse_schedule(text, timezone=timezone, dst=dst, seed="", anchor=after)
     if isinstance(schedule, Once):
         warnings = [f"{text.strip()} has passed: a job with this schedule is refused"] if schedule.at < after else []
@@ -45,7 +45,7 @@ def preview(text: str, timezone: str, dst: Dst, after: int, count: int) -> Sched
 
 
 def coming(table: Timetable, first: int | None, count: int) -> Iterator[int]:
-    """`first` and the instants after it, `count` in all at most."""
+    """Yields `first` and the instants after it, up to `count` in all."""
     at = first
     for number in range(count):
         if number and at is not None:
@@ -56,7 +56,7 @@ def coming(table: Timetable, first: int | None, count: int) -> Iterator[int]:
 
 
 def _dst_warnings(schedule: Cron, after: int) -> list[str]:
-    """Clock changes in the coming year that touch this schedule."""
+    """Returns warnings about clock changes of the next year that affect this schedule."""
     zone = cron.load_zone(schedule.zone)
     warnings = []
     at, end = after, after + 366 * DAY
@@ -76,7 +76,7 @@ def _dst_warnings(schedule: Cron, after: int) -> list[str]:
 
 
 def _change_at(zone: tzinfo, begin: int, end: int) -> int:
-    """An instant in (begin, end], a minute late at most, at which clocks show another offset than at `begin`."""
+    """Returns the first instant in (begin, end] with another offset than `begin`, up to a minute late."""
     before = to_datetime(begin).astimezone(zone).utcoffset()
     while end - begin > MINUTE:
         middle = (begin + end) // 2
@@ -88,7 +88,7 @@ def _change_at(zone: tzinfo, begin: int, end: int) -> int:
 
 
 def _is_touched(schedule: Cron, at: int, change: timedelta) -> bool:
-    """Whether the policy makes a difference on the day that begins at `at`."""
+    """Returns whether the policy makes a difference on the day that begins at `at`."""
     flipped = Dst(gap="skip" if schedule.dst.gap == "shift" else "shift",
                   overlap="both" if schedule.dst.overlap != "both" else "first")  # fmt: skip
     other = Cron(schedule.expression, schedule.zone, flipped)

@@ -1,7 +1,7 @@
-"""Takes secrets out of what came back from an attempt: an answer that echoes them, an error that quotes them.
+"""Removes secrets from the output of an attempt: a response may echo them, and an error may quote them.
 
-A target may show a secret in another form than it got it; the common ones are looked for, too. Below four characters
-nothing is looked for: too much else reads like it.
+A target may show a secret in another form than it was sent; the common forms are searched for, too. Secrets of fewer
+than four characters are not searched for: too much other text contains them.
 
 The work is linear in the length of the secrets (once, in `Redactor`) and in the length of each text, whatever the
 secrets are: docs/decisions/0034-bounded-redaction.md.
@@ -27,18 +27,18 @@ from duetime.domain.payloads import HttpRequest, Payload
 from duetime.domain.secrets import encrypted_values, list_leaves, list_marked, list_values
 
 SHORTEST = 4
-SHORTEST_BASE64 = 8  # of what is sure in the base64 of more than the secret
-LONGEST_RESPONSE = 1000  # what is as long was cut, maybe inside a secret
-PIECE = 32  # characters of a secret's form that are looked for at once: a longer form is looked for in pieces
-FEW_STARTS = 16  # up to so many different beginnings, str.find per beginning is faster than a look at each character
+SHORTEST_BASE64 = 8  # of the certain part in the base64 of a text that contains the secret
+LONGEST_RESPONSE = 1000  # a response of this length was cut, perhaps inside a secret
+PIECE = 32  # characters: a longer form of a secret is searched for in pieces of this length
+FEW_STARTS = 16  # up to this number of different beginnings, str.find for each is faster than a check of each character
 SORTED_AT_ONCE = 8192  # pieces; a sort holds the interpreter's lock until it ends
-UNKNOWN_SIZE = 1 << 30  # of a secret that an early version stored in plain: its size is unknown
+UNKNOWN_SIZE = 1 << 30  # of a secret that an early version stored unencrypted: its size is unknown
 
-# They say what kind of thing is sent, not by whom: to take these words out would spoil every other answer.
+# These headers describe the content, not the sender. To remove their values would damage most responses.
 _NO_SECRETS = frozenset(
     {"accept", "accept-charset", "accept-encoding", "accept-language", "cache-control", "content-type", "user-agent"}
 )
-_SCHEMES = frozenset({"apikey", "basic", "bearer", "digest", "key", "negotiate", "token"})  # said before credentials
+_SCHEMES = frozenset({"apikey", "basic", "bearer", "digest", "key", "negotiate", "token"})  # words before credentials
 _WORDS = frozenset({"true", "false", "null", "none"})
 _TOKEN = re.compile(r"[^\s;,=\"']{16,}")  # inside a header's value: a cookie's, a bearer's
 _PLAIN = re.compile(r"[A-Za-z0-9._~-]+")  # the same in all forms but base64
@@ -46,7 +46,7 @@ _ESCAPED = re.compile("%[0-9A-F]{2}")
 
 
 def list_secrets(payload: Payload) -> list[str]:
-    """Returns the secrets in a plain payload, which must not be stored. Each once, and none that is too short."""
+    """Returns the secrets in a decrypted payload, each once, without those that are too short. Do not store them."""
     found: dict[str, None] = {}
     for name, value in encrypted_values(payload).items():
         if not isinstance(payload, HttpRequest):
@@ -59,7 +59,7 @@ def list_secrets(payload: Payload) -> list[str]:
 
 
 def _of_header(value: str) -> Iterator[str]:
-    """The value, and what of it may be shown alone: the credentials after a scheme, a token, a password."""
+    """Yields the value, and parts that may be shown alone: the credentials after a scheme, a token, a password."""
     scheme, _, credentials = value.partition(" ")
     scheme, credentials = scheme.lower(), credentials.strip()
     if scheme not in _SCHEMES or len(credentials) < SHORTEST:
@@ -78,7 +78,7 @@ def _of_header(value: str) -> Iterator[str]:
 
 
 def size_of_secrets(payload: Payload) -> int:
-    """Returns about how many characters of a stored payload are secret, without looking into them."""
+    """Returns about how many characters of a stored payload are secret, without decrypting them."""
     return sum(len(value) if isinstance(value, str) else UNKNOWN_SIZE for value in list_values(payload))
 
 
@@ -86,11 +86,11 @@ Span = tuple[int, int]  # begin and end of a part of a text
 
 
 class Redactor:
-    """Hides secrets in texts. Build one per attempt: a text is then read once, however many secrets there are.
+    """Hides secrets in texts. Build one for each attempt: it reads a text once, however many secrets there are.
 
-    Each form of a secret is cut into pieces of PIECE characters at most. A text that holds the form holds all of its
-    pieces, side by side, so hiding every piece hides the form. At one place of a text, at most one lookup for each
-    length of a piece is made (SHORTEST to PIECE): no choice of secrets and text makes that more.
+    Each form of a secret is cut into pieces of PIECE characters at most. A text that contains the form contains all of
+    its pieces, side by side, so hiding every piece hides the form. At one place of a text, at most one lookup is made
+    for each length of a piece (SHORTEST to PIECE), whatever the secrets and the text are.
     """
 
     def __init__(self, secrets: Iterable[str]) -> None:
@@ -108,7 +108,7 @@ class Redactor:
 
     @property
     def size(self) -> int:
-        """The number of pieces that are looked for."""
+        """Returns the number of pieces that are searched for."""
         return len(self._pieces)
 
     def redact(self, text: str) -> str:
@@ -131,7 +131,7 @@ class Redactor:
         for at in self._candidates(text):
             for length in self._lengths.get(text[at : at + SHORTEST], ()):
                 if at + length <= end:
-                    break  # nor does a shorter one reach beyond what is hidden already
+                    break  # the place is hidden already, and shorter pieces end earlier
                 if (piece := text[at : at + length]) in self._pieces:
                     if at > end:
                         if end:
@@ -153,7 +153,7 @@ class Redactor:
         return 0
 
     def _candidates(self, text: str) -> Sequence[int]:
-        """The places where a piece may begin, in order."""
+        """Returns the places where a piece may begin, in order."""
         if len(self._lengths) > FEW_STARTS:
             return range(len(text) - SHORTEST + 1)
         return sorted(at for start in self._lengths for at in _all_of(text, start))
@@ -166,30 +166,30 @@ class Redactor:
 
 
 class StreamRedactor:
-    """Hides secrets in a text that comes in parts, also one that begins in a part and ends in another.
+    """Hides secrets in a text that comes in parts, also a secret that begins in one part and ends in another.
 
-    It holds back what may be the beginning of a piece: fewer than PIECE characters.
+    It holds back text that may be the beginning of a piece: fewer than PIECE characters.
     """
 
     def __init__(self, redactor: Redactor) -> None:
         self._redactor = redactor
         self._held = ""
-        self._covered = 0  # characters of what is held that belong to a secret for sure
-        self._ends_hidden = False  # what was passed on last ended with HIDDEN
+        self._covered = 0  # characters of the held text that certainly belong to a secret
+        self._ends_hidden = False  # the text that was returned last ended with HIDDEN
 
     def feed(self, text: str) -> str:
-        """Returns what can be passed on by now."""
+        """Returns the text that can be shown now."""
         text = self._held + text
         return self._pass_on(text, len(text) - self._redactor.begun(text))
 
     def end(self) -> str:
-        """Returns the rest. Nothing more comes."""
+        """Returns the rest. Call it after the last part."""
         return self._pass_on(self._held, len(self._held))
 
     def _pass_on(self, text: str, until: int) -> str:
         spans = self._redactor.find(text, self._covered)
         self._held = text[until:]
-        # A span that begins later lies in what is held: it is found again, and what stands before it is shown.
+        # A span that begins later is in the held text: it is found again, and the text before it is shown.
         self._covered = next((end - until for begin, end in spans if begin <= until < end), 0)
         if until == 0:
             return ""
@@ -202,12 +202,12 @@ class StreamRedactor:
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """For one text alone; for several, build one `Redactor`."""
+    """Returns one text with secrets hidden. For several texts, build one `Redactor`."""
     return Redactor(secrets).redact(text)
 
 
 def _cut(form: str) -> Iterator[str]:
-    """Pieces that cover the form. The last one overlaps the one before it, so that none is short."""
+    """Yields pieces that cover the form. The last one overlaps the one before it, so that none is short."""
     if len(form) <= PIECE:
         yield form
         return
@@ -233,7 +233,7 @@ def hide(text: str, spans: Sequence[Span]) -> str:
 
 
 def _forms(secret: str) -> set[str]:
-    """As it is, and as JSON, URLs, HTML and base64 have it."""
+    """Returns the secret as it is, and as it is written in JSON, URLs, HTML and base64."""
     forms = {secret}
     if not _PLAIN.fullmatch(secret):
         in_json = json.dumps(secret)[1:-1]
@@ -248,7 +248,7 @@ def _forms(secret: str) -> set[str]:
 
 
 def _base64(data: bytes) -> Iterator[str]:
-    """Of the secret alone, and what is sure of it in the base64 of a longer text, such as user:secret."""
+    """Yields the base64 of the secret, and its certain part in the base64 of a longer text, such as user:secret."""
     for before in range(3):
         encoded = b64encode(bytes(before) + data).decode()
         sure = encoded[(0, 2, 3)[before] : (before + len(data)) * 8 // 6]

@@ -25,7 +25,7 @@ _PORTS = {"http": "80", "https": "443"}
 
 
 def origin_of(url: str) -> tuple[str, str, str]:
-    """(scheme, host, port) of a job's URL, which was checked before. Of one that is written otherwise, another."""
+    """Returns (scheme, host, port) of a job's URL, which must be valid."""
     scheme, _, rest = url.partition("://")
     authority = rest
     for end in "/?#":
@@ -37,17 +37,18 @@ def origin_of(url: str) -> tuple[str, str, str]:
 
 
 def redirection_problems(old: JobSpec, new: JobSpec, sent: Mapping[str, Any] | None = None) -> Iterator[FieldError]:
-    """What of `new` is a secret of `old` that was not sent anew, although it would go elsewhere.
+    """Yields an error for each secret of `old` that `new` sends to another target without including it again.
 
-    `sent`: the change as it was sent (a JSON Merge Patch). It tells secrets that are stored in plain, which only
-    versions without keys did, from the same ones sent anew; those that are encrypted nobody can send.
+    `sent`: the change as it was sent (a JSON Merge Patch). It shows whether an unencrypted secret, which only versions
+    without keys have stored, was included again. Users can't send encrypted ones.
     """
     was, now = old.payload, new.payload
     if type(was) is not type(now) or (moved := _moved(was, now)) is None:
         return
     patch = {} if sent is None else sent.get("payload")
     why = (
-        f"was given for another {moved}, and secrets are not sent elsewhere unasked: send its value anew, or remove it"
+        f"was given for another {moved}, and secrets are only sent where they were given for: send its value again, or "
+        "remove it"
     )
     kept = encrypted_values(was)
     for name, value in encrypted_values(now).items():
@@ -62,10 +63,10 @@ def redirection_problems(old: JobSpec, new: JobSpec, sent: Mapping[str, Any] | N
 
 
 def bind_secrets(spec: JobSpec, shown: str | None, old: JobSpec | None = None) -> JobSpec:
-    """A SQL job whose secret parameters are bound to `shown`, where its connection leads; None: there is none.
+    """Returns the job; a SQL job with its secret parameters bound to `shown`, the database of its connection.
 
-    Raises InvalidRequest if there is none. Unless a job is changed that has named it before: that one stays as it was,
-    and may have the secrets that it had.
+    `shown` None: the connection does not exist. Then it raises InvalidRequest, unless `old` named the connection
+    already: that job may stay as it was, with the secrets that it had.
     """
     payload = spec.payload
     if not isinstance(payload, SqlQuery):
@@ -81,18 +82,18 @@ def bind_secrets(spec: JobSpec, shown: str | None, old: JobSpec | None = None) -
 
 
 def _has_named(old: JobSpec | None, payload: SqlQuery) -> bool:
-    """Whether a job has named the connection before; with secret parameters, if it has some now."""
+    """Returns whether `old` named the connection; with secret parameters, if the payload has some."""
     was = None if old is None else old.payload
     return isinstance(was, SqlQuery) and was.connection == payload.connection and bool(was.secret or not payload.secret)
 
 
 def binding_problem(query: SqlQuery, shown: str) -> str | None:
-    """Why a job's secret parameters may not be sent to where its connection leads now, as sentences; None: they may."""
+    """Returns why a job's secret parameters may not be sent to its connection's database; None if they may."""
     if not query.secret or query.bound_to == shown:
         return None
     return (
         f"The job's secret parameters were given for {query.bound_to or 'no database'}, and its connection "
-        f"'{query.connection}' leads to {shown} by now. Send them anew with a change of the job, or register the "
+        f"'{query.connection}' leads to {shown} now. Send them again with a change of the job, or register the "
         "connection as it was."
     )
 
@@ -118,12 +119,12 @@ def _moved(was: Payload, now: Payload) -> str | None:
 
 
 def _is_sent(patch: Any, path: Steps, sent: Mapping[str, Any] | None) -> bool:
-    """Whether a merge patch says what is there. Without a patch (`sent` None) all of it was sent."""
+    """Returns whether a merge patch contains a value at the path. Without a patch (`sent` None) all was sent."""
     if sent is None:
         return True
     for step in path:
         if not isinstance(patch, Mapping):
-            return patch is not None  # an array or a plain value replaces all that was there
+            return patch is not None  # an array or a plain value replaces all values below
         if step not in patch:
             return False
         patch = patch[step]

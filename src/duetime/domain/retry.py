@@ -10,16 +10,10 @@ LOST_ATTEMPTS = 4  # each node lost during an attempt costs one; after this many
 LONGEST_RETRY_AFTER = 86_400.0  # seconds; a longer request of a target is cut to this
 LONGEST_OWN_DELAY = 604_800.0  # seconds, that a job's own function may ask for: as much as a retry policy's delays
 
-_NEVER_AGAIN = frozenset(
-    {
-        ErrorType.BLOCKED_TARGET,
-        ErrorType.CANCELLED,
-        ErrorType.CIRCUIT_OPEN,
-        ErrorType.LIMIT_EXCEEDED,
-        ErrorType.REJECTED,
-        ErrorType.SQL_ERROR,
-    }
-)
+_NEVER_AGAIN = frozenset({
+    ErrorType.BLOCKED_TARGET, ErrorType.CANCELLED, ErrorType.CIRCUIT_OPEN, ErrorType.LIMIT_EXCEEDED, ErrorType.REJECTED,
+    ErrorType.SQL_ERROR,
+})  # fmt: skip
 
 
 def max_attempts(spec: JobSpec) -> int:

@@ -9,8 +9,8 @@ T = TypeVar("T")
 
 
 class RoundRobin(Generic[T]):
-    """A line for each key (a tenant, say). Each key that has something in its line is served once before any is served
-    again; within a line, what came first is served first. A key that is alone is served without a pause."""
+    """Items in one line for each key, such as a tenant. Each key with items is served once before any is served again;
+    the items of a line are served in their order. A key that is alone is served without a pause."""
 
     def __init__(self) -> None:
         self._lines: dict[str, deque[T]] = {}  # in the order in which they are served

@@ -1,8 +1,8 @@
-"""Which requests begin in one round of an event loop: a few of them, in turns by address.
+"""Which requests begin in one round of an event loop: a few of them, round-robin by address.
 
-An event loop carries out everything that is ready before it looks for what has come. A thousand requests that arrive
-together would therefore hold up the next one for as long as all of them take. So only some begin in a round; the others
-wait, and each address that waits has one before any has its next.
+An event loop runs everything that is ready before it reads from sockets again. So a thousand requests that arrive
+together would delay the next one until all of them are done. Therefore only some begin in a round, and the others wait:
+each address that waits begins one request before any begins its next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Rounds(Generic[T]):
-    """`most`: how many begin in a round. `is_idle`: no round has to follow."""
+    """`most`: how many items begin in a round. `is_idle`: no round has to follow."""
 
     __slots__ = ("_begun", "_most", "_robin", "_waiting")
 
@@ -31,7 +31,7 @@ class Rounds(Generic[T]):
         return not (self._begun or self._waiting)
 
     def offer(self, address: str, item: T) -> bool:
-        """Returns whether it begins now. If not, it is one of those that `begin` yields later."""
+        """Returns whether the item begins now. If not, `begin` yields it later."""
         if self._begun < self._most and not self._waiting:
             self._begun += 1
             return True
@@ -40,7 +40,7 @@ class Rounds(Generic[T]):
         return False
 
     def begin(self) -> Iterator[T]:
-        """A new round: yields those that begin in it."""
+        """Begins a new round: yields the items that begin in it."""
         self._begun = min(self._most, self._waiting)
         self._waiting -= self._begun
         for _ in range(self._begun):

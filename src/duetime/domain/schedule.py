@@ -1,4 +1,4 @@
-"""A job's *when*: an instant, every so often, or cron, inside start and end and shifted by jitter.
+"""The schedule of a job: an instant, an interval, or cron; with start, end and jitter.
 
 Other modules only call `Timetable.next_after`. Jitter is a fixed offset computed from the job's id, so it moves a job's
 whole timetable and keeps every instant stable and unique.
@@ -76,7 +76,7 @@ class Cron(msgspec.Struct, frozen=True, eq=False):
 class OnDemand(msgspec.Struct, frozen=True):
     """A schedule without times: the job runs on request, or when the jobs in its `after` have ended.
 
-    Its timer is due at the end of time. An end of those jobs moves it to now; after that execution it is back there.
+    Its timer is due at LATEST. An end of those jobs moves it to now; after that execution it is due at LATEST again.
     """
 
     recurs = True
@@ -154,20 +154,17 @@ def _parse_every(text: str, anchor: int) -> Every:
     match = _EVERY.fullmatch(text)
     unit = _UNITS.get(match[2].lower()) if match else None
     if match is None or unit is None:
-        raise InvalidSchedule.at(
-            "/schedule",
-            f"'{text}' is not understood; write a number and a unit: 'every 30s', 'every 5m', 'every 2h', 'every 1d'",
-        )
+        examples = "'every 30s', 'every 5m', 'every 2h', 'every 1d'"
+        raise InvalidSchedule.at("/schedule", f"'{text}' is not understood; write a number and a unit: {examples}")
     period = int(match[1]) * unit
     if not SECOND <= period <= 3660 * DAY:
-        raise InvalidSchedule.at(
-            "/schedule", f"'{text}' is out of range; the shortest is 'every 1s', the longest ten years"
-        )
+        message = f"'{text}' is out of range; the shortest is 'every 1s', the longest ten years"
+        raise InvalidSchedule.at("/schedule", message)
     return Every(period, anchor)
 
 
 class Timetable(msgspec.Struct, frozen=True):
-    """A schedule within its bounds. All that says when a job is due."""
+    """A schedule within its bounds: all that determines when a job is due."""
 
     schedule: Schedule
     start_at: int = 0
@@ -189,25 +186,17 @@ class Timetable(msgspec.Struct, frozen=True):
 
 
 def timetable(spec: JobSpec, job_id: str, created_at: int) -> Timetable:
-    """The timetable of a job. Raises InvalidSchedule naming the field that is wrong."""
-    if spec.start_at is None and spec.end_at is None and not spec.jitter_seconds:
-        return Timetable(
-            parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=created_at)
-        )
-    start_at = _bound(spec.start_at, "/start_at", spec.timezone)
-    end_at = _bound(spec.end_at, "/end_at", spec.timezone)
+    """Returns the timetable of a job. Raises InvalidSchedule naming the invalid field."""
+    start_at = None if spec.start_at is None else _bound(spec.start_at, "/start_at", spec.timezone)
     anchor = created_at if start_at is None else start_at
-    return Timetable(
-        parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=anchor),
-        0 if start_at is None else start_at,
-        LATEST if end_at is None else end_at,
-        jitter_of(job_id, spec.jitter_seconds),
-    )
+    schedule = parse_schedule(spec.schedule, timezone=spec.timezone, dst=spec.dst, seed=job_id, anchor=anchor)
+    if start_at is None and spec.end_at is None and not spec.jitter_seconds:
+        return Timetable(schedule)
+    end_at = LATEST if spec.end_at is None else _bound(spec.end_at, "/end_at", spec.timezone)
+    return Timetable(schedule, start_at or 0, end_at, jitter_of(job_id, spec.jitter_seconds))
 
 
-def _bound(text: str | None, pointer: str, timezone: str) -> int | None:
-    if text is None:
-        return None
+def _bound(text: str, pointer: str, timezone: str) -> int:
     try:
         return parse_instant(text, cron.load_zone(timezone))
     except ValueError as error:
@@ -215,13 +204,13 @@ def _bound(text: str | None, pointer: str, timezone: str) -> int | None:
 
 
 def jitter_of(job_id: str, jitter_seconds: float) -> int:
-    """The job's own offset in [0, jitter_seconds) in ms: stable, spread evenly over all jobs."""
+    """Returns the job's own offset in [0, jitter_seconds), in ms: stable, and spread evenly over all jobs."""
     span = int(jitter_seconds * SECOND)
     return int.from_bytes(blake2b(job_id.encode(), digest_size=8).digest(), "big") % span if span else 0
 
 
 def first_due(spec: JobSpec, job_id: str, now: int) -> tuple[int, bool]:
-    """When a new job is first due, and whether it is due again after that. Raises InvalidSchedule if never."""
+    """Returns when a new job is first due, and whether it recurs. Raises InvalidSchedule if it is never due."""
     table = timetable(spec, job_id, now)
     if isinstance(table.schedule, Once):
         at = table.schedule.at

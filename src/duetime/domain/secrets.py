@@ -1,10 +1,10 @@
 """Secrets of a job in three forms: plain as a user sends them, encrypted as stored, hidden as shown.
 
-Secret are all values of one field of a payload (a webhook's headers, a script's env: `encrypted_field`), and the places
-that `payload.secret` points at in another (the body, a function's kwargs, a statement's parameters: `marked_field`).
+All values of one field of a payload are secret (a webhook's headers, a script's env: `encrypted_field`), and the places
+in another field that `payload.secret` points at (the body, a function's kwargs, SQL parameters: `marked_field`).
 The stored form is `encrypted:1:<key id>:<base64url>`: of a value's text, or of the JSON at the place. The functions
-that encrypt and decrypt are arguments; this module only finds the places. Plain values of jobs from before there were
-keys are accepted everywhere.
+that encrypt and decrypt are arguments; this module only finds the places. Versions without keys stored plain values:
+these are accepted everywhere.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from duetime.domain.job import JobSpec
 from duetime.domain.payloads import HttpRequest, Payload
 from duetime.domain.pointers import Steps, escape, get, path_in, put
 
-MOST_LEAVES = 1000  # texts and numbers that are marked as secret in one job: each is looked for in all it brings back
-MOST_MARKED_CHARACTERS = 262_144  # of them all
-ENCRYPTED = "encrypted:"  # how all that is encrypted begins, in whichever form
+MOST_LEAVES = 1000  # texts and numbers that one job marks as secret: redaction searches for each in all output
+MOST_MARKED_CHARACTERS = 262_144  # of all of them
+ENCRYPTED = "encrypted:"  # the beginning of all encrypted values
 CHANGED = f"{HIDDEN} (changed)"
 
-_OURS = "begins with 'encrypted:', which Duetime keeps for itself; send another value"
+_OURS = "begins with 'encrypted:', which is reserved for Duetime; send another value"
 _NO_KEY = (
     "this server has no key to encrypt {what} with; its operator sets ENCRYPTION_KEYS "
     "(`duetime keys create` prints one)"
@@ -51,20 +51,20 @@ def is_encrypted(value: object) -> bool:
 
 
 def key_id_of(encrypted: str) -> str | None:
-    """The id of the key that it was encrypted with; None if this version can't tell."""
+    """Returns the id of the key that the text was encrypted with; None if this version can't read the text."""
     parts = encrypted.split(":")
     return parts[2] if len(parts) == 4 and parts[:2] == ["encrypted", "1"] else None
 
 
 def has_secrets(payload: Payload) -> bool:
-    """Whether there is anything to encrypt or to hide. Asked for each job and each attempt: most have nothing."""
+    """Returns whether anything is secret. Called for each job and each attempt: most have no secrets."""
     if type(payload) is HttpRequest:
         return bool(payload.headers or payload.secret)
     return bool(encrypted_values(payload) or _pointers(payload))
 
 
 def encrypted_values(payload: Payload) -> dict[str, str]:
-    """Those that are secret by where they stand, by their names."""
+    """Returns the values of the field in which all values are secret, by name."""
     values: dict[str, str] = getattr(payload, payload.encrypted_field) if payload.encrypted_field else {}
     return values
 
@@ -80,24 +80,24 @@ def _whole(payload: Payload) -> Any:
 
 
 def connection_place(name: str) -> str:
-    """What the URL of a connection is encrypted for, in the place of a job's id."""
+    """Returns the name that the URL of a connection is encrypted for, instead of a job's id."""
     return f"connection:{name}"
 
 
 def needs_encryption(spec: JobSpec) -> bool:
-    """Whether anything secret in it is still plain."""
+    """Returns whether the spec has an unencrypted secret."""
     return any(not is_encrypted(value) for value in list_values(spec.payload))
 
 
 def list_values(payload: Payload) -> Iterator[Any]:
-    """All that is secret, as it stands there."""
+    """Yields all secret values, as they are stored."""
     yield from encrypted_values(payload).values()
     for _, value in list_marked(payload):
         yield value
 
 
 def list_marked(payload: Payload) -> Iterator[tuple[Steps, Any]]:
-    """The marked places, and what is there. A mark that points at nothing is left out."""
+    """Yields the marked places with their values. A mark that points at nothing is left out."""
     for pointer in _pointers(payload):
         path = path_in(payload.marked_field, pointer)
         try:
@@ -108,7 +108,7 @@ def list_marked(payload: Payload) -> Iterator[tuple[Steps, Any]]:
 
 
 def list_leaves(value: Any) -> Iterator[str]:
-    """The texts and numbers in a value, as text and in order: what of it can be recognized elsewhere."""
+    """Yields the texts and numbers in a value, as text and in order: the parts that output may contain."""
     waiting = [value]
     while waiting:
         item = waiting.pop()
@@ -122,11 +122,11 @@ def list_leaves(value: Any) -> Iterator[str]:
             yield _encode(item).decode()
 
 
-# What a person sends
+# Values that users send
 
 
 def encrypt_job(job: NewJob, vault: Encryptor) -> NewJob:
-    """The job as it may be stored: of the many without a secret, the very same. Raises InvalidRequest without a key."""
+    """Returns the job with its secrets encrypted. Raises InvalidRequest if there are secrets and no key."""
     if not has_secrets(job.spec.payload):
         return job
     return msgspec.structs.replace(job, spec=_encrypted(job.spec, None, job.tenant, job.job_id, vault))
@@ -151,7 +151,7 @@ def _encrypted(spec: JobSpec, old: JobSpec | None, tenant: str, job_id: str, vau
 
 
 def encrypt_spec(spec: JobSpec, encrypt: Change, old: JobSpec | None = None) -> JobSpec:
-    """Returns the spec with its secrets encrypted. What `old` has encrypted at the same place stays as it is."""
+    """Returns the spec with its secrets encrypted. Values that `old` has encrypted at the same place stay."""
     payload = spec.payload
     if not has_secrets(payload):
         return spec
@@ -169,7 +169,7 @@ def encrypt_spec(spec: JobSpec, encrypt: Change, old: JobSpec | None = None) -> 
 
 
 def reencrypt_spec(spec: JobSpec, key_id: str, encrypt: Change, decrypt: Change) -> JobSpec:
-    """All that is secret encrypted with the key of this id; the very same if it is so already."""
+    """Returns the spec with its secrets encrypted with the key `key_id`; the same object if they are already."""
 
     def again(value: Any, plain: Change) -> str:
         if not is_encrypted(value):
@@ -197,11 +197,11 @@ def _stands_in(payload: Payload, path: Steps, value: Any) -> bool:
     return any(other == path and was == value for other, was in list_marked(payload))
 
 
-# What an attempt sends
+# Values that an attempt sends
 
 
 def decrypt_payload(payload: Payload, decrypt: Change) -> Payload:
-    """As the person sent it."""
+    """Returns the payload as the user sent it."""
     values = {
         name: decrypt(value) if is_encrypted(value) else value for name, value in encrypted_values(payload).items()
     }
@@ -212,11 +212,11 @@ def decrypt_payload(payload: Payload, decrypt: Change) -> Payload:
     return _with(payload, values, whole)
 
 
-# What people see
+# Values that users see
 
 
 def hide_payload(payload: Payload, old: Payload | None = None) -> Payload:
-    """With nothing secret in it. What `old` has at the same place with another value, is said to be changed."""
+    """Returns the payload with its secrets hidden. A value that differs from that in `old` is shown as changed."""
     if not has_secrets(payload):
         return payload
     kept = {} if old is None else encrypted_values(old)
@@ -233,16 +233,16 @@ def _hidden(value: Any, before: Any) -> str:
 
 
 def hide_spec(spec: JobSpec, old: JobSpec | None = None) -> JobSpec:
-    """A definition for the audit: all but its secrets, of which it says only that they are other than in `old`."""
+    """Returns a definition for the audit: its secrets are hidden, and shown as changed if they differ from `old`."""
     payload = hide_payload(spec.payload, None if old is None else old.payload)
     return spec if payload is spec.payload else msgspec.structs.replace(spec, payload=payload)
 
 
-# What is wrong with what a person sends
+# Errors in values that users send
 
 
 def secret_problems(payload: Payload, old: Payload | None) -> Iterator[FieldError]:
-    """About the marks, and what is there. Values that are secret by where they stand have `encrypted_value_problem`."""
+    """Yields errors about the marks and their values. For the other secrets, see `encrypted_value_problem`."""
     paths: list[Steps] = []
     fresh: list[Any] = []
     for number, pointer in enumerate(_pointers(payload)):
@@ -257,7 +257,7 @@ def secret_problems(payload: Payload, old: Payload | None) -> Iterator[FieldErro
             fresh.append(value)
         if value == HIDDEN:
             yield FieldError(
-                f"/payload{pointer}", "is what answers show in place of a secret; send the value, or leave it out"
+                f"/payload{pointer}", "is what responses show instead of a secret; send the value, or leave it out"
             )
         elif is_encrypted(value) and not (old is not None and _stands_in(old, path, value)):
             yield FieldError(f"/payload{pointer}", _OURS)
@@ -268,7 +268,7 @@ def secret_problems(payload: Payload, old: Payload | None) -> Iterator[FieldErro
 
 
 def _amount_problem(values: list[Any]) -> str | None:
-    """Why so much can't be secret. It stops counting at a limit. What is stored already is not counted."""
+    """Returns why so much can't be secret; None if it can. It stops counting at a limit."""
     characters = 0
     for count, leaf in enumerate(list_leaves(values), 1):
         characters += len(leaf)
@@ -308,7 +308,7 @@ def _example(payload: Payload) -> str:
 
 
 def _still_encrypted(payload: Payload, old: Payload, paths: list[Steps]) -> Iterator[FieldError]:
-    """A place that is marked no longer must not keep its encrypted text, which would be sent as it is."""
+    """Yields errors for places that are no longer marked and still have their encrypted text: it would be sent."""
     for path, was in list_marked(old):
         if path in paths or not is_encrypted(was):
             continue
@@ -319,12 +319,12 @@ def _still_encrypted(payload: Payload, old: Payload, paths: list[Steps]) -> Iter
         if is_kept:
             pointer = "".join(f"/{escape(step)}" for step in path)
             yield FieldError(
-                f"/payload/{payload.marked_field}{pointer}", "was secret and can't be shown: send it anew, or mark it"
+                f"/payload/{payload.marked_field}{pointer}", "was secret and can't be shown: send it again, or mark it"
             )
 
 
 def encrypted_value_problem(name: str, value: str, old: Payload | None) -> str | None:
-    """Why a person can't send a value that begins as what is encrypted does; None if it is the one that is kept."""
+    """Returns why a user can't send a value that looks encrypted; None if `old` has the same value there."""
     if old is not None and encrypted_values(old).get(name) == value:
         return None
     return f"The value of {name} {_OURS}."

@@ -1,7 +1,7 @@
 """Which versions of a tenant's signing key sign its requests, and what a rotation changes. Pure.
 
 The keys themselves are derived from the operator's secrets, for each tenant and version (`vault/signing.py`). Only
-numbers and instants are stored: a database that leaks lets nobody sign.
+numbers and instants are stored: nobody can sign with the data of a stolen database.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ class SigningState(msgspec.Struct, frozen=True, array_like=True):
 
 
 def signing_versions(state: SigningState | None, now: int) -> tuple[int, ...]:
-    """The versions that sign at `now`, the newest first."""
+    """Returns the versions that sign at `now`, the newest first."""
     if state is None:
         return _FIRST
     return (state.version, state.version - 1) if now < state.previous_until else (state.version,)
 
 
 def rotate_signing_key(state: SigningState | None, tenant: str, now: int, overlap: int, by: str) -> SigningState:
-    """The state with the next version, beside which the present one signs for `overlap` ms more.
+    """Returns the state with the next version. The current version also signs for `overlap` ms more.
 
-    Raises Conflict while an earlier rotation is under way: its receivers may still verify with the version before, and
-    no request has more than two versions. An overlap of 0 is always possible: it is for a key that has leaked.
+    Raises Conflict while an earlier rotation is under way: receivers may still verify with the version before, and a
+    request has at most two signatures. An overlap of 0 is always allowed, for a key that has leaked.
     """
     if state is not None and overlap > 0 and now < state.previous_until:
         raise Conflict(

@@ -1,7 +1,7 @@
 """Which client connections a server keeps when there are too many: fair by address first, then the oldest idle goes.
 
-A connection is `IDLE` (no request, or a head that has not come whole), `RECEIVING` (the rest of a request's body is
-awaited) or `BUSY` (the server has yet to respond). A new connection never ends one that is busy.
+A connection is `IDLE` (no request, or an incomplete head), `RECEIVING` (the rest of a request's body is awaited) or
+`BUSY` (the server has not responded yet). A new connection never ends one that is busy.
 
 - An address that has as many as one address may have gives up its own oldest idle connection for the new one.
 - When all places are taken, the address that has the most gives one up: the oldest idle, or else the one whose body
@@ -20,7 +20,7 @@ from duetime.domain.shares import Holdings, gives_way_to
 
 C = TypeVar("C")
 
-_IPV6_NETWORK = 64  # bits: what one customer of a provider has at least
+_IPV6_NETWORK = 64  # bits: one customer of a provider has at least such a network
 
 
 class State(IntEnum):
@@ -49,7 +49,7 @@ def address_group(address: str) -> str:
 
 
 class Seat(Generic[C]):
-    """The place of one connection, which says what state it is in. That happens with each request: it is cheap."""
+    """The place of one connection, with its state. The state changes with each request, so changes are cheap."""
 
     __slots__ = ("_idle", "_receiving", "address", "connection", "state")
 
@@ -60,21 +60,21 @@ class Seat(Generic[C]):
         self.idle()
 
     def idle(self) -> None:
-        """It waits for a request from now on."""
+        """Sets the state to IDLE."""
         self.state = _IDLE
         queue = self._idle
         queue[self] = None
         queue.move_to_end(self)
 
     def receive(self) -> None:
-        """It waits for the rest of a body from now on."""
+        """Sets the state to RECEIVING."""
         self.state = _RECEIVING
         queue = self._receiving
         queue[self] = None
         queue.move_to_end(self)
 
     def work(self) -> None:
-        """It waits for the server. Its entry in a queue stays until somebody looks for the oldest there."""
+        """Sets the state to BUSY. Its entry in a queue stays until a search for the oldest one removes it."""
         self.state = _BUSY
 
     def leave(self) -> None:
@@ -120,7 +120,7 @@ class Sockets(Generic[C]):
         return Admission(self._add(connection, address), replaced.connection)
 
     def _candidates(self, address: str, held: int) -> Iterator[Seat[C]]:
-        """The seats that a new connection of `address` may replace when all are taken, best first."""
+        """Yields the seats that a new connection of `address` may replace when all are taken, best first."""
         largest = self._holdings.largest()
         fair = gives_way_to(self._holdings.of(largest), held)
         of_largest = ((largest, State.IDLE), (largest, State.RECEIVING)) if fair else ()
@@ -144,7 +144,7 @@ class Sockets(Generic[C]):
         return Seat(connection, address, queues)
 
     def leave(self, seat: Seat[C]) -> None:
-        """Its connection ended. Called once for each seat."""
+        """Removes the seat after its connection has ended. Call it once for each seat."""
         seat.leave()
         self._holdings.remove(seat.address)
         if seat.address not in self._holdings:

@@ -35,19 +35,19 @@ class SqlServers(msgspec.Struct, frozen=True):
     entries: tuple[ServerEntry, ...] = ()
 
     def names(self, host: str, port: int) -> bool:
-        """Whether an entry names this host as the connection's URL writes it."""
+        """Returns whether an entry names this host as the connection's URL writes it."""
         wanted = host.lower().removesuffix(".")
         return any(entry.name == wanted and entry.port in (None, port) for entry in self.entries)
 
     def networks(self, port: int) -> tuple[Network, ...]:
-        """The networks that are allowed on this port."""
+        """Returns the networks that are allowed on this port."""
         return tuple(
             entry.network for entry in self.entries if entry.network is not None and entry.port in (None, port)
         )
 
 
 def parse_servers(text: str) -> SqlServers:
-    """Reads the operator's list. Raises ValueError with what an entry has to look like."""
+    """Reads the operator's list. Raises ValueError with the form of a valid entry."""
     parts = [part.strip().lower() for part in text.split(",") if part.strip()]
     return SqlServers(PUBLIC in parts, tuple(_entry(part) for part in parts if part != PUBLIC))
 

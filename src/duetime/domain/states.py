@@ -1,4 +1,4 @@
-"""The words for where an execution stands, why an attempt failed, and what started an execution."""
+"""The states of an execution, the errors of an attempt, and the triggers of an execution."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ErrorType(StrEnum):
     HTTP_ERROR = "http_error"
     BLOCKED_TARGET = "blocked_target"
     CIRCUIT_OPEN = "circuit_open"
-    EXIT_CODE = "exit_code"  # a script ended with another than 0, or by a signal
-    LIMIT_EXCEEDED = "limit_exceeded"  # a script or statement wanted more than it may have
+    EXIT_CODE = "exit_code"  # a script ended with another code than 0, or by a signal
+    LIMIT_EXCEEDED = "limit_exceeded"  # a script or statement exceeded a limit
     SQL_ERROR = "sql_error"  # the database refused the statement
-    DATABASE_BUSY = "database_busy"  # it could not carry it out now: a deadlock, a lock, too many connections
+    DATABASE_BUSY = "database_busy"  # it could not run the statement now: a deadlock, a lock, too many connections
     FUNCTION_ERROR = "function_error"  # a Python function raised
-    REJECTED = "rejected"  # a Python function said that another attempt is of no use
+    REJECTED = "rejected"  # a Python function reported that another attempt is useless
     LEASE_LOST = "lease_lost"
     CANCELLED = "cancelled"
     INTERNAL_ERROR = "internal_error"

@@ -1,6 +1,6 @@
 """The rules for commands on a stored job: whether its status allows the command, and what the command leaves behind.
 
-A store reads the job's timer, asks these functions, and writes. Pure.
+A store reads the job's timer, calls these functions, and writes. Pure.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class StoredTimer(NamedTuple):
     status: str  # a JobStatus
     version: int
     due_at: int | None
-    resume_at: int | None  # while paused: when it would have been due
+    resume_at: int | None  # while paused: when it would be due
 
     @property
     def owed_from(self) -> int | None:
-        """The first instant without a decision."""
+        """Returns the first instant without a decision."""
         return self.resume_at if self.status == JobStatus.PAUSED else self.due_at
 
 

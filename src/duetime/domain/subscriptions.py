@@ -1,7 +1,7 @@
-"""Notifications of what happens in a tenant: the events that a URL can subscribe to, and what is sent.
+"""Notifications of events in a tenant: the events that a URL can subscribe to, and the body that is sent.
 
-Each is sent as a job of its own, like the webhooks of a job (`on_finish.py`): durable, signed, tried again, visible.
-What tells of an event makes no event itself.
+A notification is a job, as for the webhooks of a job (`on_finish.py`): durable, signed, tried again, visible. No
+notification is sent about a notification.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LONGEST_NAME = 255
 
 
 def check_subscriptions(count: int) -> None:
-    """Raises Conflict if there is no place for one more."""
+    """Raises Conflict if a tenant with `count` subscriptions can't add one."""
     if count >= MOST_SUBSCRIPTIONS:
         raise Conflict(f"there are {count} subscriptions, which is the most a tenant may have; remove one first")
 
@@ -38,7 +38,7 @@ def notification(
     tenant: str, owner: str, url: str, name: str, event: str, body: dict[str, Any], now: int, random_bytes: bytes,
     limit: Limit | None = None,
 ) -> CreateJobs:  # fmt: skip
-    """A request of its own, which is sent, signed, tried again and shown as every other.
+    """Returns the command that creates a notification: a job that is signed, tried again and shown like others.
 
     It counts towards `limit`, which all notifications of the tenant share, and towards the tenant's room for jobs.
     """
@@ -51,9 +51,6 @@ def notification(
 
 
 def about_job(event: str, job_id: str, name: str, key: str | None, by: str, now: int) -> dict[str, Any]:
-    """What is sent of something that was done to a job."""
-    return {
-        "type": event,
-        "timestamp": format_instant(now),
-        "data": {"job_id": job_id, "job_name": name, "key": key, "by": by},
-    }
+    """Returns the body of a notification about a change of a job."""
+    data = {"job_id": job_id, "job_name": name, "key": key, "by": by}
+    return {"type": event, "timestamp": format_instant(now), "data": data}

@@ -1,4 +1,4 @@
-"""Which hosts jobs may call, where the operator lists them. Pure: it looks at names, never at what they resolve to."""
+"""The operator's list of hosts that jobs may call. Pure: it checks names, never the addresses that they resolve to."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _BENEATH = "*."
 
 
 class AllowedDomains(msgspec.Struct, frozen=True):
-    """`names` are hosts as a URL has them: names in small letters, addresses in their shortest form.
+    """`names` are hosts as URLs write them: names in lower case, addresses in their shortest form.
 
-    `suffixes` begin with a dot: hosts that end so.
+    `suffixes` begin with a dot: all hosts that end with one of them are allowed.
     """
 
     names: frozenset[str] = frozenset()
@@ -26,7 +26,7 @@ class AllowedDomains(msgspec.Struct, frozen=True):
 
 
 def parse_domains(parts: Iterable[str]) -> AllowedDomains:
-    """Of example.com (that host alone), *.example.com (all beneath it) and addresses. Raises ValueError."""
+    """Reads example.com (only that host), *.example.com (all hosts below it) and addresses. Raises ValueError."""
     names, suffixes = set(), []
     for part in filter(None, (part.strip().lower() for part in parts)):
         if address := _address(part):

@@ -1,4 +1,4 @@
-"""The bounds of a job that no type can say. Collects everything that is wrong, so that a person is told once."""
+"""Checks the bounds of a job that types can't express. Collects all errors, so that a user gets them at once."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _OURS = "DUETIME_"  # names of the environment that every script gets
 
 
 def check_spec(spec: JobSpec, old: JobSpec | None = None) -> None:
-    """Raises InvalidRequest with all that is wrong with a spec, but for its schedule, which `schedule` checks.
+    """Raises InvalidRequest with all errors of a spec. Module `schedule` checks its schedule.
 
-    `old` is the one in whose place it comes: what is encrypted there may stand here, too.
+    `old`: the spec that it replaces. The new spec may contain encrypted values of the old one.
     """
     if old is None and _is_plain(spec):
         return
@@ -31,7 +31,7 @@ def check_spec(spec: JobSpec, old: JobSpec | None = None) -> None:
 
 
 def _is_plain(spec: JobSpec) -> bool:
-    """Nearly all are: a look that costs a batch half of what the questions below do."""
+    """Returns True for nearly all specs that have no error, in half of the time of the checks below."""
     if type(spec) is not HttpJob or (spec.timeout_seconds or 0) > LONGEST_REQUEST_SECONDS:
         return False
     payload, webhooks = spec.payload, spec.webhooks
@@ -88,7 +88,7 @@ def _script_problems(payload: Script, before: Payload | None) -> Iterator[FieldE
         elif name.startswith(_OURS):
             yield FieldError(at, f"names that begin with {_OURS} are set by Duetime; use another")
         elif value == HIDDEN:
-            yield FieldError(at, "is what answers show in place of the value; send the value, or leave it out")
+            yield FieldError(at, "is what responses show instead of the value; send the value, or leave it out")
         elif value.startswith(ENCRYPTED):
             if problem := encrypted_value_problem(name, value, before):
                 yield FieldError(at, problem)

@@ -1,4 +1,4 @@
-"""Why: what a job will do next and what holds it now, in sentences. Pure."""
+"""Explains in sentences what a job will do next, and what holds it now. Pure."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def explain(
     spec: JobSpec, open_states: Sequence[State], now: int, circuit: Circuit | None = None,
     waiting_at: int | None = None, is_overlap: bool = True, has_worker: bool = True,
 ) -> tuple[str, list[str]]:  # fmt: skip
-    """(a sentence about what comes next, what holds the job: one sentence each). `circuit`: its target's.
+    """Returns (a sentence about the next run, sentences about what holds the job). `circuit`: that of its target.
 
-    `waiting_at`: when the first of the open ones that wait may start. `is_overlap`: the timetable minds what is open.
-    `has_worker`: of a Python function, that a worker runs now which has it.
+    `waiting_at`: when the first waiting execution may start. `is_overlap`: open executions count for its overlap
+    policy. `has_worker`: a worker that has the job's function is running.
     """
     holds = []
     if status is JobStatus.PAUSED:
@@ -55,7 +55,7 @@ def explain(
 
 
 def explain_failure(state: State, scheduled_at: int, attempt: int, message: str | None) -> str | None:
-    """How an execution failed that is over, or that is tried again; None of any other."""
+    """Returns how an execution failed that has ended or is tried again; None for any other."""
     if state is State.RETRYING:
         return f"Attempt {attempt} of the execution that is tried again failed: {message}"
     if state in (State.FAILED, State.TIMEOUT):
@@ -71,7 +71,7 @@ def _summary(status: JobStatus, due_at: int | None, spec: JobSpec, is_open: bool
     if due_at == LATEST:
         after = ", ".join(f"'{key}'" for key in spec.after)
         ended = f"when {after} {'has' if len(spec.after) == 1 else 'have'} ended (on: {spec.on})"
-        return f"It will run {ended if after else 'when somebody asks for it'}."
+        return f"It will run {ended if after else 'when it is requested'}."
     if due_at is None:
         return "Its last run is under way; none follows." if is_open else "It has no run left."
     if due_at <= now:

@@ -1,7 +1,7 @@
-"""How many workers a tenant may have, how much they may say of themselves, and how often they may join. Pure.
+"""Limits of a tenant's workers: their number, the bytes of their function names, and their joins. Pure.
 
-A worker joins once in its life. The bucket of joins holds several restarts of a whole fleet; names of functions count
-in it, too, for they are written with each join and each sign of life.
+A worker joins once in its life. The quota of joins allows several restarts of all workers. Names of functions count
+towards it, too, because each join and each heartbeat writes them.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ PAGE_BYTES = 1024 * 1024  # of names, in a page of workers
 LEAST_JOINS = 2000  # an hour, however few workers a tenant may have
 JOINS_A_WORKER = 10  # an hour
 JOIN_BYTES = 4096  # of names: as much as one join more
-FULL_SECONDS = 5  # after which a worker that found no place may ask again: those that died have ended by then
+FULL_SECONDS = 5  # after which a refused worker may try again: dead workers have ended by then
 
 
 class WorkerLimits(msgspec.Struct, frozen=True):
-    """Of one tenant."""
+    """The limits of one tenant."""
 
     workers: int
     name_bytes: int = MOST_NAME_BYTES
 
     def quota(self, tenant: str) -> Quota:
-        """For the joins of a tenant."""
+        """Returns the quota for the joins of a tenant."""
         most = max(LEAST_JOINS, JOINS_A_WORKER * self.workers)
         return Quota(tenant, ALL_USERS, Limit("joins", most, HOUR))
 
     def check(self, workers: int, name_bytes: int, more_bytes: int) -> None:
-        """Raises RateLimited if a tenant with so many workers, and so many bytes of names, can't have one more."""
+        """Raises RateLimited if a tenant with these workers and bytes of names can't add one with `more_bytes`."""
         if workers >= self.workers:
             raise RateLimited(
                 f"your tenant has {workers:,} workers, which is the most it may have; start fewer workers with more "

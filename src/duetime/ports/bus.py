@@ -7,8 +7,6 @@ from typing import Protocol
 
 from duetime.domain.hint import Hint
 
-__all__ = ["Bus", "Hint"]
-
 
 class Bus(Protocol):
     async def start(self, receive: Callable[[Hint], None]) -> None:

@@ -18,9 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
-from duetime.domain.lease import Holding, Member, View
-
-__all__ = ["Holding", "Member", "Registry", "View"]
+from duetime.domain.lease import View
 
 
 class Registry(Protocol):

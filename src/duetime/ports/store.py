@@ -41,26 +41,10 @@ from duetime.ports.records import (
 )
 
 __all__ = [
-    "AttemptRecord",
-    "AuditCheckpoint",
-    "AuditPage",
-    "AuditQuery",
-    "AuditRecord",
-    "ConnectionRecord",
-    "ExecutionQuery",
-    "ExecutionRecord",
-    "JobQuery",
-    "JobRecord",
-    "KeyRecord",
-    "LinkRecord",
-    "SkippedRecord",
-    "Store",
-    "SubscriptionRecord",
-    "WorkerRecord",
-    "Writable",
-    "apply_one",
-    "result_of",
-]
+    "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ConnectionRecord",
+    "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
+    "SubscriptionRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
+]  # fmt: skip
 
 T = TypeVar("T")
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["DecryptionFailed", "KeysUnusable", "NoVault", "Vault"]
-
 
 class DecryptionFailed(Exception):
     """A secret can't be decrypted. The message says why: its key is missing, or it belongs to another job."""

@@ -252,7 +252,7 @@ async def test_a_table_that_is_locked_is_a_problem_in_time_and_stops_no_other(
         await session.execute("LOCK TABLE timers")
         checks = await doctor()
     assert not_ok(checks) == {"due timers": PROBLEM}
-    assert checks["due timers"].found.startswith("It could not be looked at: ")
+    assert checks["due timers"].found.startswith("This check could not be made: ")
 
 
 @pytest.mark.parametrize(("ahead", "status"), [(0.0, OK), (1.5, WARNING), (-3.0, PROBLEM)])

@@ -12,7 +12,7 @@ _NEAREST = re.compile(r"([0-9]{1,4})W\Z")
 
 
 def parse_days(dates: str, weekdays: str, seed: str) -> DayRule:
-    """A day that matches either field, or both if one of them begins with a star, as in Debian's cron."""
+    """Returns the rule: a day matches either field, or both if one begins with a star, as in Debian's cron."""
     rule = DayRule(both=_starred(dates) or _starred(weekdays))
     return _parse_weekdays(weekdays, seed, _parse_dates(dates, seed, rule))
 
@@ -38,9 +38,8 @@ def _parse_dates(text: str, seed: str, rule: DayRule) -> DayRule:
         elif match := _NEAREST.match(term):
             nearest |= 1 << number(DATE, match[1], term)
         elif "L" in term or "W" in term:
-            raise DATE.wrong(
-                term, "write L (last day), LW (last weekday), L-3 (third before last) or 15W, with no step."
-            )
+            problem = "write L (last day), LW (last weekday), L-3 (third before last) or 15W, with no step."
+            raise DATE.wrong(term, problem)
         elif "?" in term or "#" in term:
             raise DATE.wrong(term, "? stands alone, and # belongs to the day-of-week field.")
         else:
@@ -54,17 +53,15 @@ def _parse_weekdays(text: str, seed: str, rule: DayRule) -> DayRule:
     weekdays, nth, last = 0, 0, 0
     for term in split_list(WEEKDAY, text):
         if term == "L":
-            raise WEEKDAY.wrong(
-                term, "say of which day, such as 5L or FRIL; the month's last day is L in day-of-month."
-            )
+            problem = "name the day, such as 5L or FRIL; the month's last day is L in day-of-month."
+            raise WEEKDAY.wrong(term, problem)
         if "#" in term:
             nth |= _parse_nth(term)
         elif term.endswith("L"):
             last |= 1 << number(WEEKDAY, term[:-1], term) % 7
         elif "?" in term or "W" in term.replace("WED", ""):
-            raise WEEKDAY.wrong(
-                term, "? stands alone, and W belongs to the day-of-month field; for weekdays write MON-FRI."
-            )
+            problem = "? stands alone, and W belongs to the day-of-month field; for weekdays write MON-FRI."
+            raise WEEKDAY.wrong(term, problem)
         else:
             weekdays |= parse_term(WEEKDAY, term, seed)
     return rule._replace(weekdays=weekdays, nth=nth, last=last)

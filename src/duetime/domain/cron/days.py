@@ -1,8 +1,8 @@
-"""Which days of a month an expression names. Owns the calendar rules (L, W, #, and how the two day fields
-combine); knows no hours and no time zones.
+"""Computes the days of a month that an expression matches. Owns the calendar rules (L, W, #, and how the two day
+fields combine); it does not deal with hours or time zones.
 
-A month has only 28 shapes: the weekday of its first day and its length. So the days of every month that will
-ever be are 28 bit masks a rule, worked out once each.
+A month has only 28 shapes: the weekday of its first day and its length. So the days of all months are 28 bit masks
+for each rule, and each is computed once.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DayRule(NamedTuple):
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The positions of the bits that are set, lowest first."""
+    """Yields the positions of the bits that are set, lowest first."""
     while mask:
         low = mask & -mask
         yield low.bit_length() - 1
@@ -45,14 +45,14 @@ def month_length(year: int, month: int) -> int:
 
 @lru_cache(maxsize=4096)
 def days_of_month(rule: DayRule, first: int, length: int) -> int:
-    """The days that match, as bits 1 to `length`, in a month whose day 1 is the weekday `first`."""
+    """Returns the days that match, as bits 1 to `length`, of a month whose day 1 is the weekday `first`."""
     by_date = _by_date(rule, first, length)
     by_weekday = _by_weekday(rule, first, length)
     return by_date & by_weekday if rule.both else by_date | by_weekday
 
 
 def ever_matches(rule: DayRule, months: int) -> bool:
-    """True if some year has such a day. Exact: within 400 years each month begins on each weekday."""
+    """Returns whether some year has such a day. Exact: within 400 years each month begins on each weekday."""
     return any(
         days_of_month(rule, first, length)
         for month in bits(months)
@@ -79,18 +79,14 @@ def _by_weekday(rule: DayRule, first: int, length: int) -> int:
     for day in range(1, length + 1):
         weekday = (first + day - 1) % 7
         week = (day - 1) // 7
-        is_last = day + 7 > length
-        if (
-            rule.weekdays >> weekday & 1
-            or rule.nth >> (7 * week + weekday) & 1
-            or (is_last and rule.last >> weekday & 1)
-        ):
+        last = rule.last if day + 7 > length else 0
+        if (rule.weekdays | last) >> weekday & 1 or rule.nth >> (7 * week + weekday) & 1:
             mask |= 1 << day
     return mask
 
 
 def _nearest_weekday(day: int, first: int, length: int) -> int:
-    """Friday for a Saturday and Monday for a Sunday, unless that would leave the month."""
+    """Returns Friday for a Saturday and Monday for a Sunday, unless that is in another month."""
     weekday = (first + day - 1) % 7
     if weekday == SATURDAY:
         return day - 1 if day > 1 else day + 2

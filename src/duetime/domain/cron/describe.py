@@ -1,5 +1,5 @@
-"""An expression in plain English. Owns the words; reads only the meaning (masks), never the text, so what it
-says is what will run. Two expressions get the same words only if they name the same local times.
+"""Describes an expression in plain English. It reads the parsed masks, never the text, so the description matches
+what runs. Two expressions get the same description only if they match the same local times.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _MONTHS = (
 _COUNTS = ("first", "second", "third", "fourth", "fifth")
 _EVERY_SIXTY = (1 << 60) - 1
 _EVERY_HOUR = (1 << 24) - 1
-_FEW = 6  # so many clock times are spelt out
+_FEW = 6  # up to this number, clock times are listed one by one
 
 
 def describe(expr: CronExpression) -> str:
-    """Such as "at 09:00, Monday to Friday" or "every 5 minutes on the last day of the month"."""
+    """Returns a text such as "at 09:00, Monday to Friday" or "every 5 minutes on the last day of the month"."""
     time = _time(expr)
     days = _days(expr.days)
     if not days and time.startswith("at ") and expr.hours != _EVERY_HOUR:
@@ -48,7 +48,7 @@ def _time(expr: CronExpression) -> str:
 
 
 def _few_times(seconds: int, minutes: int, hours: int) -> str:
-    """Clock times outright, if there are only a few a day."""
+    """Returns the clock times one by one, if there are only a few a day; else an empty text."""
     if seconds.bit_count() * minutes.bit_count() * hours.bit_count() > _FEW:
         return ""
     ending = [""] if seconds == 1 else [f":{second:02}" for second in bits(seconds)]
@@ -58,7 +58,7 @@ def _few_times(seconds: int, minutes: int, hours: int) -> str:
 
 
 def _within_hour(seconds: int, minutes: int, tail: str = " of every hour") -> str:
-    """What happens inside an hour. `tail` names the hours; the words that mean all of them leave it out."""
+    """Describes the times inside an hour. `tail` names the hours; it is left out if the text means every hour."""
     every_minute = minutes == _EVERY_SIXTY
     if seconds == 1:
         step = _step(minutes, 60)
@@ -95,7 +95,7 @@ def _weekday_tail(rule: DayRule, words: list[str]) -> str:
 
 
 def _date_words(rule: DayRule) -> list[str]:
-    """The ways a date may match; none if each date does."""
+    """Returns the ways in which a date may match; none if every date matches."""
     if rule.dates == EVERY_DATE:
         return []
     words = [f"on {_numbers('day', rule.dates)} of the month"] if rule.dates else []
@@ -109,7 +109,7 @@ def _date_words(rule: DayRule) -> list[str]:
 
 
 def _weekday_words(rule: DayRule) -> list[str]:
-    """The ways a weekday may match; none if each does."""
+    """Returns the ways in which a weekday may match; none if every weekday matches."""
     if rule.weekdays == EVERY_WEEKDAY:
         return []
     words = []
@@ -122,7 +122,7 @@ def _weekday_words(rule: DayRule) -> list[str]:
 
 
 def _weekday_run(mask: int) -> str:
-    """Such as "Friday to Monday", for three or more days in a row, past the week's end too; else nothing."""
+    """Returns a text such as "Friday to Monday" for three or more days in a row, also over a Sunday; else ''."""
     count = mask.bit_count()
     if not 3 <= count <= 6:
         return ""
@@ -151,7 +151,7 @@ def _numbers(unit: str, mask: int) -> str:
 
 
 def _runs(mask: int, name: Callable[[int], str]) -> str:
-    """Such as "1, 5 to 9 and 12": three or more in a row are told by their ends."""
+    """Returns a text such as "1, 5 to 9 and 12": three or more in a row become a range."""
     words: list[str] = []
     values = list(bits(mask))
     while values:
@@ -167,7 +167,7 @@ def _runs(mask: int, name: Callable[[int], str]) -> str:
 
 
 def _step(mask: int, size: int) -> int:
-    """The n of `*/n` if the field is exactly that and n divides it evenly; else 0."""
+    """Returns the n of `*/n` if the field is exactly that and n divides it evenly; else 0."""
     step = (mask & ~1 & -(mask & ~1)).bit_length() - 1
     if step < 1 or size % step:
         return 0

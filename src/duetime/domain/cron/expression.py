@@ -1,7 +1,7 @@
-"""A cron expression as a value: text in, bit masks out. Owns the shape of the whole line; fields are parsed
-next door.
+"""Parses a cron expression into bit masks. Owns the form of the whole line; `fields.py` and `dayfields.py` parse the
+fields.
 
-Parsing is bounded (512 characters) and raises InvalidSchedule and nothing else.
+Parsing is bounded (512 characters) and raises only InvalidSchedule.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHAPE = "minute hour day-of-month month day-of-week, with seconds in front if y
 
 @dataclass(frozen=True, slots=True)
 class CronExpression:
-    """What an expression means. `text` is what was written; two texts may mean the same."""
+    """A parsed expression. `text` is the expression as it was written; two texts may mean the same."""
 
     text: str
     seconds: int  # bits 0 to 59
@@ -45,10 +45,10 @@ class CronExpression:
 
 
 def parse(text: str, *, seed: str = "") -> CronExpression:
-    """Raises InvalidSchedule, with what is wrong in which field. `seed` decides what H stands for."""
+    """Returns the parsed expression. `seed` determines H. Raises InvalidSchedule, which names the field."""
     if len(text) > MAX_LENGTH:
         raise wrong(f"the expression has {len(text)} characters; at most {MAX_LENGTH} are read.")
-    # Only H reads the seed: without it, all jobs with the same text share one value.
+    # Only H uses the seed: all jobs with the same text and no H share one value.
     return _parse(text, seed if "H" in text.upper() else "")
 
 
@@ -56,7 +56,7 @@ def parse(text: str, *, seed: str = "") -> CronExpression:
 def _parse(text: str, seed: str) -> CronExpression:
     line = text.strip()
     if not line.isascii() or not line.replace("\t", " ").isprintable():
-        raise wrong(f"{quoted(line)} holds characters that no expression has; type it anew in plain ASCII.")
+        raise wrong(f"{quoted(line)} holds characters that no expression has; type it again in plain ASCII.")
     fields = _fields(line)
     second, minute, hour, dates, month, weekdays = fields if len(fields) == 6 else ["0", *fields]
     seconds = parse_list(SECOND, second, seed)
@@ -66,21 +66,14 @@ def _parse(text: str, seed: str) -> CronExpression:
     months = parse_list(MONTH, month, seed)
     first_in_hour = lowest(minutes) * 60 + lowest(seconds)
     return CronExpression(
-        text=line,
-        seconds=seconds,
-        minutes=minutes,
-        hours=hours,
-        months=months,
-        days=days,
-        fixed=not minute.startswith("*") and not hour.startswith("*"),
-        every_day=months == EVERY_MONTH and _each_day(days),
-        first_in_hour=first_in_hour,
+        line, seconds, minutes, hours, months, days, fixed=not minute.startswith("*") and not hour.startswith("*"),
+        every_day=months == EVERY_MONTH and _each_day(days), first_in_hour=first_in_hour,
         first_in_day=lowest(hours) * 3600 + first_in_hour,
-    )
+    )  # fmt: skip
 
 
 def never_fires(expr: CronExpression) -> bool:
-    """True if no day of any year matches, such as February 30. Decided on the calendar alone, not by zone."""
+    """Returns whether no day of any year matches, such as February 30, whatever the time zone is."""
     return not expr.every_day and not ever_matches(expr.days, expr.months)
 
 
@@ -94,7 +87,7 @@ def check_fires(expr: CronExpression) -> None:
 
 
 def lowest(mask: int) -> int:
-    """The position of the lowest bit that is set."""
+    """Returns the position of the lowest bit that is set."""
     return (mask & -mask).bit_length() - 1
 
 

@@ -1,5 +1,5 @@
-"""One field of an expression, from text to bits. Owns the grammar of numbers, names, ranges, steps, lists
-and H; the day-only letters (L, W, #) are in `dayfields.py`. Raises InvalidSchedule and nothing else.
+"""Parses one field of an expression into bits. Owns the grammar of numbers, names, ranges, steps, lists and H;
+`dayfields.py` has the letters of the day fields (L, W, #). Raises only InvalidSchedule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HASHED = re.compile(r"H(?:\(([^()]*)\))?\Z")
 
 
 class Field(NamedTuple):
-    """What one position may hold. `hash_high` bounds a bare H: a date beyond 28 would miss February."""
+    """The values of one position. `hash_high` bounds a bare H: a date beyond 28 would skip February."""
 
     name: str
     low: int
@@ -44,12 +44,12 @@ def wrong(message: str) -> InvalidRequest:
 
 
 def quoted(text: str) -> str:
-    """The user's own text, short enough to print and with nothing in it that could harm a terminal."""
+    """Returns the user's text, shortened and in ASCII, so that it is safe to print on a terminal."""
     return ascii(text if len(text) <= 40 else text[:37] + "...")
 
 
 def parse_list(field: Field, text: str, seed: str) -> int:
-    """A whole field without day-only letters: a comma-separated list of terms, as a bit mask."""
+    """Returns the bit mask of a field without letters of the day fields: a comma-separated list of terms."""
     mask = 0
     for term in split_list(field, text):
         mask |= parse_term(field, term, seed)
@@ -64,7 +64,7 @@ def split_list(field: Field, text: str) -> list[str]:
 
 
 def parse_term(field: Field, text: str, seed: str) -> int:
-    """One of `*`, `5`, `5-9`, `H`, `H(0-29)`, with or without `/step`. `5/15` runs from 5 to the end."""
+    """Parses `*`, `5`, `5-9`, `H` or `H(0-29)`, with or without `/step`. `5/15` runs from 5 to the end."""
     base, slash, step_text = text.partition("/")
     step = _step(field, text, step_text) if slash else 1
     if base == "*":
@@ -80,7 +80,7 @@ def parse_term(field: Field, text: str, seed: str) -> int:
 
 
 def number(field: Field, text: str, term: str) -> int:
-    """A number or name within the field's range. `term` is where it stands, for the message."""
+    """Returns a number or name as a value of the field. `term`: the text around it, for the message."""
     if text in field.names:
         return field.names[text]
     value = int(text) if _NUMBER.match(text) else -1
@@ -110,7 +110,7 @@ def _step(field: Field, text: str, step_text: str) -> int:
 
 
 def _hashed(field: Field, text: str, base: str, step: int, seed: str) -> int:
-    """H picks one value for a seed, H/15 where steps of 15 begin: jobs spread out, each keeps its place."""
+    """Returns the mask of H: one value for each seed; of H/15: steps of 15 that begin at such a value."""
     match = _HASHED.match(base)
     if match is None:
         raise field.wrong(text, "H is written H, H/15, H(0-29) or H(0-29)/10.")

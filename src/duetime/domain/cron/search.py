@@ -1,8 +1,7 @@
-"""The next instant of an expression. Owns the walk from one match to the next, through days and through
-clock changes.
+"""Finds the next instant of an expression, through days and clock changes.
 
-The walk goes from span to span of constant offset. Inside a span local time runs evenly, so a match is found
-by looking at bit masks, and the DST policy is nothing but which local times a span may answer for.
+The search goes from one span of constant offset to the next. Inside a span local time runs evenly, so bit masks find a
+match. The DST policy only decides which local times belong to a span.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _AS_IN_CRON = Dst()
 
 
 def next_after(expr: CronExpression, zone: ZoneInfo | str, after_ms: int, dst: Dst = _AS_IN_CRON) -> int | None:
-    """The first instant strictly later than `after_ms`, both in milliseconds since 1970 UTC.
+    """Returns the first instant strictly later than `after_ms`, both in milliseconds since 1970 UTC.
 
-    None if there is none within 50 years or before the year 9000. The instants of an expression are one
-    fixed set, whatever `after_ms` is: asked again with its own answer, it only ever moves forward.
+    None if there is none within 50 years or before the year 9000. The instants of an expression are one fixed set, and
+    do not depend on `after_ms`.
     """
     if isinstance(zone, str):
         zone = load_zone(zone)
@@ -50,13 +49,13 @@ def next_after(expr: CronExpression, zone: ZoneInfo | str, after_ms: int, dst: D
             return None
         if match < ceiling:
             return (match - offset) * 1000
-        # Nothing matches before `match`: only clock changes near here and near there can matter.
+        # Nothing matches before `match`: only clock changes near this instant and near that one can matter.
         instant = end if end < instant + _CLOCK_CHANGE else max(end, match - offset - _CLOCK_CHANGE)
     return None
 
 
 def _match(expr: CronExpression, local: int, limit: int) -> int | None:
-    """The first local second from `local` on that the fields name; None if its day lies past `limit`."""
+    """Returns the first matching local second from `local` on; None if its day is after `limit`."""
     day, second = divmod(local, _DAY)
     found = day if expr.every_day else _matching_day(expr, day, limit)
     if found is None:
@@ -72,7 +71,7 @@ def _match(expr: CronExpression, local: int, limit: int) -> int | None:
 
 
 def _matching_second(expr: CronExpression, second: int) -> int:
-    """The first second of the day from `second` on, or -1."""
+    """Returns the first matching second of the day from `second` on; -1 if there is none."""
     hour, rest = divmod(second, 3600)
     minute, rest = divmod(rest, 60)
     if expr.hours >> hour & 1:
@@ -86,7 +85,7 @@ def _matching_second(expr: CronExpression, second: int) -> int:
 
 
 def _matching_day(expr: CronExpression, day: int, limit: int) -> int | None:
-    """The first day (counted from 1970) from `day` on: a step a month, none a day."""
+    """Returns the first matching day (counted from 1970) from `day` on. It takes one step a month."""
     start = date.fromordinal(day + _EPOCH)
     year, month, today = start.year, start.month, start.day
     first = (start.weekday() + 2 - today) % 7  # of day 1, with Sunday as 0

@@ -1,8 +1,7 @@
-"""Time zones as spans of constant offset. Owns the safe look-up of a zone by name and where its clocks
-change.
+"""Time zones as spans of constant offset. Owns the safe lookup of a zone by name, and finds its clock changes.
 
-`zoneinfo` answers "which offset at this instant" but not "until when". So the answer is worked out for half
-a year at a time, by asking once a day and halving the day in which the offset changed, and kept.
+`zoneinfo` returns the offset at an instant, but not how long it lasts. So the changes of half a year at a time are
+searched, by a test of each day and by bisection of a day in which the offset changed. They are cached.
 """
 
 from __future__ import annotations
@@ -33,23 +32,23 @@ class Span(NamedTuple):
     opens: int  # local time of its first second
     gap_from: int  # local times from here up to `opens` do not exist; equal to `opens` if none is missing
     floor: int  # local times from here ...
-    ceiling: int  # ... up to here run in this span, under the overlap policy
+    ceiling: int  # ... up to here belong to this span, under the overlap policy
 
 
 def load_zone(key: str) -> ZoneInfo:
-    """The zone of that exact name. Raises InvalidSchedule with the nearest known one; never opens a path."""
+    """Returns the zone of that exact name. Raises InvalidSchedule with the most similar name; opens no path."""
     if not is_zone(key):
         raise _unknown(key)
     return _load(key)
 
 
 def is_zone(key: str) -> bool:
-    """Whether there is a zone of that exact name."""
+    """Returns whether there is a zone of that exact name."""
     return key in _known()
 
 
 def span_at(zone: ZoneInfo, instant: int, overlap: str) -> Span:
-    """The span that holds `instant`. `overlap` says which of two passes of the same local time counts."""
+    """Returns the span that contains `instant`. `overlap`: which of two passes of the same local time counts."""
     for span in _spans(zone, instant >> _CHUNK_BITS, overlap):
         if instant < span.end:
             return span
@@ -63,7 +62,7 @@ def _known() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _spellings() -> tuple[dict[str, str], dict[str, str], dict[str, set[str]]]:
-    """Zones by their names in lower case, by their cities alone, and those spellings by each pair of letters."""
+    """Returns zones by lower-case name, zones by city, and those spellings by each pair of letters in them."""
     names = {name.lower(): name for name in sorted(_known())}
     cities = {lower.rpartition("/")[2]: name for lower, name in names.items()}
     by_pair: dict[str, set[str]] = {}
@@ -98,8 +97,8 @@ def _nearest(key: str) -> str | None:
     wanted = key.lower()
     if wanted in names:
         return names[wanted]
-    # difflib over all names takes milliseconds, and a batch may ask for every line of it: so only over those that
-    # share most pairs of letters with what is wanted.
+    # difflib takes milliseconds for all names, and every line of a batch may need it. So it compares only the names
+    # that share most pairs of letters with the wanted one.
     shared = Counter(chain.from_iterable(by_pair.get(pair, ()) for pair in _pairs(wanted)))
     close = [spelling for spelling, _ in shared.most_common(_COMPARED)]
     for choices in (names, cities):
@@ -110,9 +109,8 @@ def _nearest(key: str) -> str | None:
 
 @lru_cache(maxsize=4096)
 def _spans(zone: ZoneInfo, chunk: int, overlap: str) -> tuple[Span, ...]:
-    """The spans that touch a chunk. Looked for a margin beyond both of its ends, so that a clock change near
-    an end is seen from either side; a span that goes on past the margin is cut at the chunk's end, where
-    nothing changes.
+    """Returns the spans of a chunk. The search covers a margin beyond both ends, so that a clock change near an end is
+    found from either side. A span that continues beyond the margin is cut at the chunk's end.
     """
     low, high = chunk << _CHUNK_BITS, (chunk + 1) << _CHUNK_BITS
     changes = _changes(zone, low - _MARGIN, high + _MARGIN)
@@ -124,21 +122,14 @@ def _spans(zone: ZoneInfo, chunk: int, overlap: str) -> tuple[Span, ...]:
         after = offsets[at + 1] if at + 1 < len(offsets) else offset
         end = starts[at + 1] if at + 1 < len(starts) else high
         opens = start + offset
-        spans.append(
-            Span(
-                end=end,
-                offset=offset,
-                opens=opens,
-                gap_from=min(opens, start + before),
-                floor=start + max(offset, before) if overlap == "first" else opens,
-                ceiling=end + min(offset, after) if overlap == "last" else end + offset,
-            )
-        )
+        floor = start + max(offset, before) if overlap == "first" else opens
+        ceiling = end + min(offset, after) if overlap == "last" else end + offset
+        spans.append(Span(end, offset, opens, min(opens, start + before), floor, ceiling))
     return tuple(spans)
 
 
 def _changes(zone: ZoneInfo, low: int, high: int) -> list[int]:
-    """The instants after `low`, up to `high`, at which the offset differs from the second before."""
+    """Returns the instants after `low`, up to `high`, at which the offset differs from the second before."""
     changes = []
     before = _offset(zone, low)
     for right in range(low + _DAY, high + _DAY, _DAY):

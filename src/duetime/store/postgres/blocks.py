@@ -42,11 +42,7 @@ def statement(sql: str) -> Statement:
 
 @cache
 def load_blocks(*file_names: str) -> dict[str, Statement]:
-    found = {}
-    for file_name in file_names:
-        blocks = read_blocks(files(__package__).joinpath("sql", file_name))
-        found.update({name: statement(sql) for name, sql in blocks.items()})
-    return found
+    return {name: statement(sql) for name, sql in read_blocks(__package__, file_names).items()}
 
 
 def load_migrations() -> list[tuple[int, str]]:

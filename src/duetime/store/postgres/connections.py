@@ -69,11 +69,8 @@ class Connector:
         # next connection to find out whether it was committed.
         silence = f"{max(1, int(timeout_seconds * 500))}ms"
         self._settings = {
-            "statement_timeout": limit,
-            "lock_timeout": limit,
-            "idle_in_transaction_session_timeout": silence,
-            **settings,
-        }
+            "statement_timeout": limit, "lock_timeout": limit, "idle_in_transaction_session_timeout": silence,
+        } | dict(settings)  # fmt: skip
         sets = "".join(f"; SET LOCAL {name} = '{value}'" for name, value in self._settings.items())
         begin = "BEGIN ISOLATION LEVEL READ COMMITTED"  # each statement sees what was committed before it began
         self.begin = begin + sets if address.is_pooled else begin
@@ -82,11 +79,9 @@ class Connector:
     async def open(self) -> asyncpg.Connection:
         settings = {"application_name": "duetime"} | ({} if self.is_pooled else self._settings)
         connection = await self._servers.connect(
-            self._timeout,
-            statement_cache_size=0 if self.is_pooled else 300,
-            max_cacheable_statement_size=64 * 1024,
+            self._timeout, statement_cache_size=0 if self.is_pooled else 300, max_cacheable_statement_size=64 * 1024,
             server_settings={} if self.is_pooled else settings,
-        )
+        )  # fmt: skip
         self._ends[connection] = self.upkeep.ends_at(time.monotonic(), random.random())
         return connection
 

@@ -17,7 +17,7 @@ from asyncpg.pgproto.pgproto import UUID
 
 from duetime.domain.audit import PROMOTED
 from duetime.domain.instants import DAY, format_instant
-from duetime.domain.states import State
+from duetime.domain.states import OPEN
 from duetime.postgres import TROUBLE, Servers
 from duetime.store import StoreUnusable
 from duetime.store.postgres.blocks import load_blocks
@@ -32,7 +32,6 @@ SILENCE_SECONDS = 600  # allowed between two statements, while the source is rea
 MOST_DAYS = 400  # that get a partition each; older rows share one
 SLOT = -1  # of the counters; writers use slots from 0 on
 SUMS = ("jobs", "timers", "executions", "attempts", "audit", "keys")
-OPEN = frozenset({State.QUEUED, State.RUNNING, State.RETRYING})
 
 Row = tuple[Any, ...]
 Facts = dict[str, int | str]

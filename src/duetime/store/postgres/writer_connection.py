@@ -40,16 +40,8 @@ OF_A_BURST = ("get_node", "list_epochs", "fire_timers", "fire_executions", "fini
 Batch = tuple[Sequence[c.Command], "asyncio.Future[list[Any]]"]
 # The engine's own commands: no request waits for them, and their outcome must not stay unknown.
 ENGINE = (
-    c.Fire,
-    c.ClaimExecutions,
-    c.Finish,
-    c.Release,
-    c.FenceShards,
-    c.StartNode,
-    c.StopNode,
-    c.FenceNodes,
-    c.FenceWorkers,
-)
+    c.Fire, c.ClaimExecutions, c.Finish, c.Release, c.FenceShards, c.StartNode, c.StopNode, c.FenceNodes, c.FenceWorkers
+)  # fmt: skip
 
 
 class WriterConnection:

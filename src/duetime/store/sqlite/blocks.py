@@ -14,11 +14,14 @@ _UUID_TEXT = re.compile(r"uuid_text\(([\w.]+)\)")
 
 @cache
 def load_blocks(*file_names: str) -> dict[str, str]:
-    found = {}
-    for file_name in file_names:
-        blocks = read_blocks(files(__package__).joinpath("sql", file_name))
-        found.update({name: expand(sql) for name, sql in blocks.items()})
-    return found
+    return {name: expand(translate(sql)) for name, sql in read_blocks(__package__, file_names).items()}
+
+
+def translate(sql: str) -> str:
+    """Returns shared SQL in the dialect of SQLite: without types of values, and with its functions for JSON and ids."""
+    sql = re.sub(r"(?<!:)(:[a-z_]+)::uuid\b", r"unhex(\1, '-')", sql)
+    sql = re.sub(r"(\w+)::json\b", r"json(\1)", sql)
+    return re.sub(r"::\w+", "", sql).replace("json_build_array", "json_array")
 
 
 def expand(sql: str) -> str:

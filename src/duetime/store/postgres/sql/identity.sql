@@ -1,20 +1,10 @@
 -- API keys, signing keys and subscriptions.
 
--- name: add_key
-INSERT INTO api_keys (id, tenant, user_id, name, role, tier, scopes, secret_hash, created_at, created_by, expires_at)
-VALUES (:key_id::text, :tenant::text, :user_id::text, :name::text, :role::text, :tier::text, :scopes::text,
-        :secret_hash::text, :now::bigint, :created_by::text, :expires_at::bigint);
-
 -- name: lock_registered
 -- Of these tenants nobody else registers anything until the commit: two at once would both count before either adds.
 SELECT count(pg_advisory_xact_lock(number)) FROM (
     SELECT DISTINCT hashtextextended('registered by ' || tenant, 0) AS number FROM unnest(:tenants::text[]) AS t (tenant)
     ORDER BY 1) AS locks;
-
--- name: count_keys
--- Those that are neither revoked nor expired, whose they are, and whether this user is one of them.
-SELECT count(*), count(DISTINCT user_id), coalesce(bool_or(user_id = :user_id::text), false) FROM api_keys
-WHERE tenant = :tenant::text AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now::bigint);
 
 -- name: remove_ended_keys
 DELETE FROM api_keys WHERE id IN (
@@ -24,28 +14,6 @@ DELETE FROM api_keys WHERE id IN (
 -- name: lock_key
 SELECT revoked_at FROM api_keys WHERE id = :id::text AND tenant = :tenant::text FOR NO KEY UPDATE;
 
--- name: revoke_key
-UPDATE api_keys SET revoked_at = :now::bigint WHERE id = :id::text;
-
 -- name: touch_keys
 UPDATE api_keys SET last_used_at = :now::bigint WHERE id IN (
     SELECT id FROM api_keys WHERE id = ANY (:ids::text[]) ORDER BY id FOR NO KEY UPDATE);
-
--- name: get_signing_state
-SELECT tenant, version, previous_until, rotated_at, rotated_by FROM signing_keys WHERE tenant = :tenant::text;
-
--- name: put_signing_state
-INSERT INTO signing_keys (tenant, version, previous_until, rotated_at, rotated_by)
-VALUES (:tenant::text, :version::bigint, :previous_until::bigint, :rotated_at::bigint, :rotated_by::text)
-ON CONFLICT (tenant) DO UPDATE SET version = excluded.version, previous_until = excluded.previous_until,
-    rotated_at = excluded.rotated_at, rotated_by = excluded.rotated_by;
-
--- name: count_subscriptions
-SELECT count(*) FROM subscriptions WHERE tenant = :tenant::text;
-
--- name: add_subscription
-INSERT INTO subscriptions (id, tenant, url, events, created_at, created_by)
-VALUES (:subscription_id::uuid, :tenant::text, :url::text, :events::text, :now::bigint, :created_by::text);
-
--- name: remove_subscription
-DELETE FROM subscriptions WHERE id = :subscription_id::uuid AND tenant = :tenant::text RETURNING url;

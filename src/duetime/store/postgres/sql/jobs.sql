@@ -16,9 +16,6 @@ made AS (
 INSERT INTO timers (job, tenant, shard, status, version, recurs, due_at)
 SELECT id, tenant, shard, 'PENDING', 1, recurs, due_at FROM page;
 
--- name: get_idempotency_key
-SELECT fingerprint, response FROM idempotency_keys WHERE tenant = :tenant::text AND key = :key::text;
-
 -- name: add_idempotency_key
 -- First of all: whoever comes second waits here until the first has committed, or has not.
 INSERT INTO idempotency_keys (tenant, key, fingerprint, response, created_at)
@@ -52,30 +49,6 @@ WITH page AS MATERIALIZED (
 )
 UPDATE jobs AS j SET size = p.size, spec = p.spec FROM page AS p WHERE j.id = p.id
 RETURNING p.tenant, p.size - p.old_size;
-
--- name: change_timer
-UPDATE timers
-SET version = version + 1, recurs = :recurs::boolean, status = :status::text,
-    fired = CASE WHEN :restart::boolean THEN 0 ELSE fired END,
-    due_at = CASE WHEN :status::text = 'PENDING' THEN :due_at::bigint END,
-    resume_at = CASE WHEN :status::text = 'PAUSED' THEN :due_at::bigint END
-WHERE job = :job::uuid;
-
--- name: keep_timer
-UPDATE timers SET version = version + 1 WHERE job = :job::uuid;
-
--- name: set_timer
-UPDATE timers
-SET status = :status::text, version = version + 1, due_at = :due_at::bigint, resume_at = :resume_at::bigint
-WHERE job = :job::uuid;
-
--- name: touch_job
-UPDATE jobs SET updated_at = :now::bigint WHERE id = :job::uuid;
-
--- name: set_pause
-UPDATE jobs
-SET paused_by = :by::text, paused_at = :at::bigint, pause_reason = :reason::text, updated_at = :now::bigint
-WHERE id = :job::uuid;
 
 -- name: complete_jobs
 -- Jobs that have no run left and nothing open. Their timers are locked by now.

@@ -136,10 +136,6 @@ WHERE bytes_before < :bytes::bigint ORDER BY node DESC;
 SELECT json_build_array(node, beats)::text AS row
 FROM (SELECT node, beats FROM workers WHERE node > :after::integer ORDER BY node LIMIT :limit::bigint) AS w;
 
--- name: get_worker
-SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row
-FROM workers WHERE node = :worker::integer;
-
 -- name: get_claims
 SELECT rtrim(json_build_array(r.execution, r.job, r.tenant, r.scheduled_at, r.trigger, r.priority, r.endpoint, r.attempt,
                               r.token, r.cancel_requested)::text, ']') || ','
@@ -187,17 +183,9 @@ SELECT rtrim(json_build_array(r.execution, r.job, r.tenant, r.scheduled_at, r.tr
 FROM page AS r JOIN jobs AS j ON j.id = r.job
 WHERE r.bytes <= :bytes::bigint OR r.bytes = r.size;
 
--- name: list_history
-SELECT json_build_array(tenant, sum(value)::bigint,
-           coalesce(sum(value) FILTER (WHERE name NOT IN ('QUEUED', 'RUNNING', 'RETRYING')), 0)::bigint)::text AS row
-FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes') GROUP BY tenant HAVING sum(value) > 0;
-
 -- name: list_tenants
 SELECT json_build_array(i.id, e.tenant)::text AS row
 FROM unnest(:ids::uuid[], :ats::bigint[]) AS i (id, at) JOIN executions AS e ON e.scheduled_at = i.at AND e.id = i.id;
-
--- name: count_history
-SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes');
 
 -- name: newest_at
 SELECT coalesce(greatest((SELECT max(started_at) FROM nodes), (SELECT max(scheduled_at) FROM executions))::text,
@@ -209,10 +197,6 @@ SELECT json_build_array(a.attempt, n.name, a.started_at, a.ended_at, a.error_typ
 FROM attempts AS a LEFT JOIN nodes AS n ON n.id = a.node
 WHERE a.scheduled_at = :at::bigint AND a.execution = :execution::uuid
 ORDER BY a.attempt;
-
--- name: list_skipped
-SELECT json_build_array(first_at, until_at, count, reason, decided_at)::text AS row
-FROM skips WHERE job = :job::uuid ORDER BY first_at DESC LIMIT :limit::bigint;
 
 -- name: list_links
 SELECT json_build_array(c.key, c.is_done, j.owner)::text AS row
@@ -228,15 +212,8 @@ SELECT greatest(l.started_at - l.scheduled_at, 0)::text AS row FROM (
     WHERE e.job = :job::uuid AND coalesce(o.started_at, e.started_at) IS NOT NULL AND e.trigger <> 'retry'
     ORDER BY e.scheduled_at DESC LIMIT :limit::bigint) AS l;
 
--- name: get_response
-SELECT json_build_array(fingerprint, response)::text AS row FROM idempotency_keys
-WHERE tenant = :tenant::text AND key = :key::text;
-
 -- name: get_counter
 SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant = :tenant::text AND name = ANY (:names::text[]);
-
--- name: check
-SELECT count(*)::text AS row FROM nodes WHERE ended_at IS NULL;
 
 -- name: list_to_stop
 SELECT to_json(execution)::text AS row FROM open_runs
@@ -246,35 +223,6 @@ WHERE cancel_requested AND node = :node::integer AND state = 'RUNNING' LIMIT :li
 SELECT json_build_array(coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint,
                         coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint)::text AS row
 FROM counters WHERE tenant = '' AND day = 0;
-
--- name: get_key
-SELECT json_build_array(id, tenant, user_id, name, role, tier, scopes::json, secret_hash, created_at, created_by,
-                        expires_at, last_used_at, revoked_at)::text AS row
-FROM api_keys WHERE id = :id::text;
-
--- name: list_keys
-SELECT json_build_array(id, tenant, user_id, name, role, tier, scopes::json, secret_hash, created_at, created_by,
-                        expires_at, last_used_at, revoked_at)::text AS row
-FROM api_keys WHERE tenant = :tenant::text ORDER BY created_at DESC, id DESC LIMIT :limit::bigint;
-
--- name: list_signing_states
-SELECT json_build_array(tenant, version, previous_until, rotated_at, rotated_by)::text AS row FROM signing_keys
-WHERE (:tenant::text IS NULL OR tenant = :tenant::text) AND rotated_at >= :since::bigint AND tenant > :after::text
-ORDER BY tenant LIMIT :limit::bigint;
-
--- name: list_subscriptions
-SELECT json_build_array(id, tenant, url, events::json, created_at, created_by)::text AS row
-FROM (SELECT * FROM subscriptions WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY id
-      LIMIT :limit::bigint) AS s;
-
--- name: get_connection
-SELECT json_build_array(tenant, name, url, shown, created_at, created_by)::text AS row
-FROM connections WHERE tenant = :tenant::text AND name = :name::text;
-
--- name: list_connections
-SELECT json_build_array(tenant, name, url, shown, created_at, created_by)::text AS row
-FROM (SELECT * FROM connections WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY tenant, name
-      LIMIT :limit::bigint) AS c;
 
 -- name: list_audit_pages
 -- Of the links and of the entries: entries that no link covers are a page without a hash.
@@ -297,20 +245,6 @@ SELECT json_build_array(chain, link, encode(hash, 'hex'), at)::text AS row FROM 
 -- name: list_specs
 SELECT rtrim(json_build_array(j.id, j.tenant, t.version)::text, ']') || ',' || j.spec || ']' AS row
 FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > :after::uuid ORDER BY j.id LIMIT :limit::bigint;
-
--- name: get_circuit
-SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
-WHERE id = :circuit::bigint AND failures > 0;
-
--- name: list_circuits
-SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
-WHERE failures > 0
-ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
-
--- name: list_circuits_of
-SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
-WHERE tenant = :tenant::text AND failures > 0
-ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
 
 -- name: load_circuits
 -- As list_circuits, and the mark from which on changes are to be read: the oldest transaction that is still under way.

@@ -18,9 +18,6 @@ INSERT INTO timers (job, tenant, shard, status, version, recurs, due_at)
 SELECT unhex(value ->> 0, '-'), value ->> 1, value ->> 2, 'PENDING', 1, value ->> 3, value ->> 4
 FROM jsonb_each(:timers);
 
--- name: get_idempotency_key
-SELECT fingerprint, response FROM idempotency_keys WHERE tenant = :tenant AND key = :key;
-
 -- name: add_idempotency_key
 -- Differs from the PostgreSQL version in that the key is looked up first, and added last: no other writer can add it in
 -- between.
@@ -44,26 +41,6 @@ SELECT j.tenant, j.size FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.
 
 -- name: reencrypt
 UPDATE jobs SET size = :size, spec = :spec WHERE id = unhex(:job, '-');
-
--- name: change_timer
-UPDATE timers
-SET version = version + 1, recurs = :recurs, status = :status, fired = CASE WHEN :restart THEN 0 ELSE fired END,
-    due_at = CASE WHEN :status = 'PENDING' THEN :due_at END,
-    resume_at = CASE WHEN :status = 'PAUSED' THEN :due_at END
-WHERE job = unhex(:job, '-');
-
--- name: keep_timer
-UPDATE timers SET version = version + 1 WHERE job = unhex(:job, '-');
-
--- name: set_timer
-UPDATE timers SET status = :status, version = version + 1, due_at = :due_at, resume_at = :resume_at
-WHERE job = unhex(:job, '-');
-
--- name: touch_job
-UPDATE jobs SET updated_at = :now WHERE id = unhex(:job, '-');
-
--- name: set_pause
-UPDATE jobs SET paused_by = :by, paused_at = :at, pause_reason = :reason, updated_at = :now WHERE id = unhex(:job, '-');
 
 -- name: complete_jobs
 -- Jobs of the page that have no run left and nothing open.

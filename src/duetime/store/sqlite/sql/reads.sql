@@ -123,10 +123,6 @@ WHERE bytes_before < :bytes ORDER BY node DESC;
 -- name: list_beats
 SELECT json_array(node, beats) AS row FROM workers WHERE node > :after ORDER BY node LIMIT :limit;
 
--- name: get_worker
-SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row
-FROM workers WHERE node = :worker;
-
 -- name: get_claims
 SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt,
                         e.token), ']')
@@ -177,17 +173,9 @@ SELECT rtrim(json_array(uuid_text(e.id), uuid_text(e.job), e.tenant, e.scheduled
 FROM page AS e CROSS JOIN jobs AS j ON j.id = e.job
 WHERE e.bytes <= :bytes OR e.bytes = e.size;
 
--- name: list_history
-SELECT json_array(tenant, sum(value),
-                  coalesce(sum(value) FILTER (WHERE name NOT IN ('QUEUED', 'RUNNING', 'RETRYING')), 0)) AS row
-FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes') GROUP BY tenant HAVING sum(value) > 0;
-
 -- name: list_tenants
 SELECT json_array(i.value, e.tenant) AS row
 FROM json_each(:ids) AS i CROSS JOIN executions AS e ON e.id = unhex(i.value, '-');
-
--- name: count_history
-SELECT coalesce(sum(value), 0) AS row FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes');
 
 -- name: newest_at
 -- (When a node ended is no witness: whoever opens the file writes it down for those that were killed.)
@@ -202,10 +190,6 @@ FROM attempts AS a LEFT JOIN nodes AS n ON n.id = a.node
 WHERE a.execution = unhex(:execution, '-')
 ORDER BY a.attempt;
 
--- name: list_skipped
-SELECT json_array(first_at, until_at, count, reason, decided_at) AS row
-FROM skips WHERE job = unhex(:job, '-') ORDER BY first_at DESC LIMIT :limit;
-
 -- name: list_links
 SELECT '[' || json_quote(c.key) || ',' || iif(c.is_done, 'true', 'false') || ',' || json_quote(j.owner) || ']' AS row
 FROM chains AS c
@@ -219,15 +203,9 @@ FROM executions
 WHERE job = unhex(:job, '-') AND started_at IS NOT NULL AND trigger <> 'retry'
 ORDER BY scheduled_at DESC LIMIT :limit;
 
--- name: get_response
-SELECT json_array(fingerprint, response) AS row FROM idempotency_keys WHERE tenant = :tenant AND key = :key;
-
 -- name: get_counter
 -- Differs from the PostgreSQL version in that it reads one total; PostgreSQL sums over names, days and writers.
 SELECT value AS row FROM counters WHERE tenant = :tenant AND name = :name;
-
--- name: check
-SELECT count(*) AS row FROM nodes WHERE ended_at IS NULL;
 
 -- name: list_to_stop
 SELECT json_quote(uuid_text(id)) AS row FROM executions
@@ -237,32 +215,6 @@ WHERE state = 'RUNNING' AND node = :node AND cancel_requested = 1 LIMIT :limit;
 SELECT json_array(coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0),
                   coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)) AS row
 FROM counters WHERE tenant = '';
-
--- name: get_key
-SELECT json_array(id, tenant, user_id, name, role, tier, json(scopes), secret_hash, created_at, created_by, expires_at,
-                  last_used_at, revoked_at) AS row
-FROM api_keys WHERE id = :id;
-
--- name: list_keys
-SELECT json_array(id, tenant, user_id, name, role, tier, json(scopes), secret_hash, created_at, created_by, expires_at,
-                  last_used_at, revoked_at) AS row
-FROM api_keys WHERE tenant = :tenant ORDER BY created_at DESC, id DESC LIMIT :limit;
-
--- name: list_signing_states
-SELECT json_array(tenant, version, previous_until, rotated_at, rotated_by) AS row FROM signing_keys
-WHERE (:tenant IS NULL OR tenant = :tenant) AND rotated_at >= :since AND tenant > :after ORDER BY tenant LIMIT :limit;
-
--- name: list_subscriptions
-SELECT json_array(id, tenant, url, json(events), created_at, created_by) AS row
-FROM subscriptions WHERE :tenant IS NULL OR tenant = :tenant ORDER BY id LIMIT :limit;
-
--- name: get_connection
-SELECT json_array(tenant, name, url, shown, created_at, created_by) AS row
-FROM connections WHERE tenant = :tenant AND name = :name;
-
--- name: list_connections
-SELECT json_array(tenant, name, url, shown, created_at, created_by) AS row
-FROM connections WHERE :tenant IS NULL OR tenant = :tenant ORDER BY tenant, name LIMIT :limit;
 
 -- name: list_audit_pages
 -- Differs from the PostgreSQL version in that there is one chain, whose number is that of a promoted store in
@@ -291,20 +243,6 @@ SELECT json_array(chain, link, lower(hex(hash)), at) AS row FROM audit_checkpoin
 -- name: list_specs
 SELECT rtrim(json_array(uuid_text(j.id), j.tenant, t.version), ']') || ',' || j.spec || ']' AS row
 FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > unhex(:after, '-') ORDER BY j.id LIMIT :limit;
-
--- name: get_circuit
-SELECT json_array(id, tenant, url, failures, opened_at, next_probe_at, probe) AS row FROM circuits
-WHERE id = :circuit AND failures > 0;
-
--- name: list_circuits
-SELECT json_array(id, tenant, url, failures, opened_at, next_probe_at, probe) AS row FROM circuits
-WHERE failures > 0
-ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit;
-
--- name: list_circuits_of
-SELECT json_array(id, tenant, url, failures, opened_at, next_probe_at, probe) AS row FROM circuits
-WHERE tenant = :tenant AND failures > 0
-ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit;
 
 -- name: load_circuits
 -- As list_circuits, and the mark from which on changes are to be read.

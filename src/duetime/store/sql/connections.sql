@@ -1,7 +1,7 @@
 -- The databases that SQL jobs use.
 
 -- name: count_connections
-SELECT count(*), coalesce(bool_or(name = :name::text), false) FROM connections WHERE tenant = :tenant::text;
+SELECT count(*), count(*) FILTER (WHERE name = :name::text) FROM connections WHERE tenant = :tenant::text;
 
 -- name: put_connection
 INSERT INTO connections (tenant, name, url, shown, created_at, created_by)

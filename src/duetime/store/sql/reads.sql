@@ -1,0 +1,67 @@
+-- Reads. Each block selects one column, `row`; see reads.sql of each store.
+
+-- name: get_worker
+SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row
+FROM workers WHERE node = :worker::integer;
+
+-- name: list_history
+SELECT json_build_array(tenant, sum(value)::bigint,
+           coalesce(sum(value) FILTER (WHERE name NOT IN ('QUEUED', 'RUNNING', 'RETRYING')), 0)::bigint)::text AS row
+FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes') GROUP BY tenant HAVING sum(value) > 0;
+
+-- name: count_history
+SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes');
+
+-- name: list_skipped
+SELECT json_build_array(first_at, until_at, count, reason, decided_at)::text AS row
+FROM skips WHERE job = :job::uuid ORDER BY first_at DESC LIMIT :limit::bigint;
+
+-- name: get_response
+SELECT json_build_array(fingerprint, response)::text AS row FROM idempotency_keys
+WHERE tenant = :tenant::text AND key = :key::text;
+
+-- name: check
+SELECT count(*)::text AS row FROM nodes WHERE ended_at IS NULL;
+
+-- name: get_key
+SELECT json_build_array(id, tenant, user_id, name, role, tier, scopes::json, secret_hash, created_at, created_by,
+                        expires_at, last_used_at, revoked_at)::text AS row
+FROM api_keys WHERE id = :id::text;
+
+-- name: list_keys
+SELECT json_build_array(id, tenant, user_id, name, role, tier, scopes::json, secret_hash, created_at, created_by,
+                        expires_at, last_used_at, revoked_at)::text AS row
+FROM api_keys WHERE tenant = :tenant::text ORDER BY created_at DESC, id DESC LIMIT :limit::bigint;
+
+-- name: list_signing_states
+SELECT json_build_array(tenant, version, previous_until, rotated_at, rotated_by)::text AS row FROM signing_keys
+WHERE (:tenant::text IS NULL OR tenant = :tenant::text) AND rotated_at >= :since::bigint AND tenant > :after::text
+ORDER BY tenant LIMIT :limit::bigint;
+
+-- name: list_subscriptions
+SELECT json_build_array(id, tenant, url, events::json, created_at, created_by)::text AS row
+FROM (SELECT * FROM subscriptions WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY id
+      LIMIT :limit::bigint) AS s;
+
+-- name: get_connection
+SELECT json_build_array(tenant, name, url, shown, created_at, created_by)::text AS row
+FROM connections WHERE tenant = :tenant::text AND name = :name::text;
+
+-- name: list_connections
+SELECT json_build_array(tenant, name, url, shown, created_at, created_by)::text AS row
+FROM (SELECT * FROM connections WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY tenant, name
+      LIMIT :limit::bigint) AS c;
+
+-- name: get_circuit
+SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
+WHERE id = :circuit::bigint AND failures > 0;
+
+-- name: list_circuits
+SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
+WHERE failures > 0
+ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
+
+-- name: list_circuits_of
+SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
+WHERE tenant = :tenant::text AND failures > 0
+ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
