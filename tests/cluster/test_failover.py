@@ -103,7 +103,7 @@ def test_a_node_that_cannot_write_releases_its_shards_until_it_can(cluster: Clus
     cluster.crashes.append(now_ms())
     cluster.wait_for_shares("b", seconds=60)
     assert first.client.get("/health").status == 503
-    assert "the store takes no writes: shards are given up" in first.errors()
+    assert "the store accepts no writes: shards are given up" in first.errors()
     trap.unlink()
     cluster.crashes.append(now_ms())
     cluster.wait_for_shares("a", "b", seconds=60)

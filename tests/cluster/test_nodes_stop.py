@@ -36,7 +36,7 @@ class TestAStoppedOwner:
         cluster.go_on("a")
         cluster.wait_for_shares("a", "b")
         assert all(now >= was for now, was in zip(cluster.database.epochs(), before, strict=True))
-        assert "joining anew" in cluster.nodes["a"].errors()
+        assert "joins again" in cluster.nodes["a"].errors()
         cluster.wait_for_quiet()
         cluster.assert_green()
 
@@ -191,7 +191,7 @@ def stop_between_look_and_write(cluster: Cluster, fence: str) -> None:
     )
     wait_until(lambda: cluster.database.rows(fenced)[0][0] == 64, 15, "the other has fenced all shards")
     cluster.go_on("a")
-    wait_until(lambda: "joining anew" in first.errors(), 15, "it learns that its lease is lost")
+    wait_until(lambda: "joins again" in first.errors(), 15, "it detects that its lease is lost")
     cluster.wait_for_shares("a", "b")  # it is back: whatever it was about to write is written or refused
     (second.folder / "let-go").touch()
     cluster.wait_for_quiet()

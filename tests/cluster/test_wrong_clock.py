@@ -57,4 +57,4 @@ def test_a_wrong_clock_causes_an_alarm_and_no_early_pruned_or_missed_execution(c
     cluster.wait_for_shares("a")
     assert cluster.nodes["a"].client.get("/health").json() == {"status": "ok"}
     cluster.assert_green()
-    assert "takes no writes until it is right" in wrong.errors()
+    assert "accepts no changes until the clock is right" in wrong.errors()

@@ -228,14 +228,14 @@ async def test_its_api_keys_still_open_it(used: Used, version: str):
 class AnyExecutor(ScriptedExecutor):
     """Succeeds at once, whatever the type of the job."""
 
-    async def execute(self, task: Any) -> Any:
-        self.tasks.append(task)
-        self.finished.append(task)
+    async def execute(self, attempt: Any) -> Any:
+        self.attempts.append(attempt)
+        self.finished.append(attempt)
         return SUCCESS
 
 
 async def test_what_is_due_runs(used: Used):
-    """Jobs of each type, an attempt that was to be made again, and what a lost node and a lost worker had."""
+    """Jobs of each type, and an execution whose next attempt was due."""
     async with AsyncExitStack() as stack:
         await used.store.start()
         stack.push_async_callback(used.store.stop)
@@ -247,7 +247,8 @@ async def test_what_is_due_runs(used: Used):
         clock.set(clock.now() + DAY + HOUR)
         await stage.tick()
         names = {job.job_id: name for name, job in jobs.items()}
-        ran = {names[task.job_id]: task.payload for task in executor.tasks if task.job_id in names}  # others are news
+        ours = [one for one in executor.attempts if one.claim.job_id in names]  # the others are notifications
+        ran = {names[one.claim.job_id]: one.payload for one in ours}
         assert {"http", "script", "sql", "interval", "retrying"} <= ran.keys()
         assert isinstance(ran["http"], HttpRequest)
         assert (ran["http"].headers, ran["http"].body) == ({"Authorization": TOKEN}, {"pin": 1, "n": [2]})

@@ -1,4 +1,4 @@
-"""A store that fails when told to, or takes its time; all else goes to the real one."""
+"""A store that fails or waits when a test says so. It passes all other calls to the real store."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ class FlakyStore:
         self._failures: dict[type[Command], int] = {}
         self.failed = 0
         self._gates: dict[type[Command], tuple[Callable[[Any], bool], asyncio.Event]] = {}
-        self.held: list[Command] = []  # asked for, and waiting at a gate
+        self.held: list[Command] = []  # sent, and waiting at a gate
         self._most: dict[type[Command], int] = {}
-        self.sizes: list[int] = []  # of the commands that have a bound, in the order in which they were asked for
+        self.sizes: list[int] = []  # of the commands that have a bound, in the order in which they were sent
 
     def fail_next(self, kind: type[Command], times: int = 1) -> None:
         self._failures[kind] = times
 
     def hold(self, kind: type[Command], which: Callable[[Any], bool] = lambda command: True) -> asyncio.Event:
-        """Commands of this kind are not written until the event that this answers is set; or only some of them."""
+        """Holds commands of this kind until the returned event is set; or only some of them."""
         return self._gates.setdefault(kind, (which, asyncio.Event()))[1]
 
     def write_in_time(self, kind: type[Command], most: int) -> None:
-        """A command of this kind with more rows than that takes too long, however often it is asked for."""
+        """Commands of this kind with more rows than that time out, however often they are sent."""
         self._most[kind] = most
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:

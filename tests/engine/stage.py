@@ -1,4 +1,4 @@
-"""An engine on a real store, with time and targets in the test's hand."""
+"""An engine on a real store. The test controls the clock and the targets."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from patience import PATIENCE_SECONDS
 from samples import TENANT, executions_of, job_of, new_job, one
 
 TURNS = 8  # of the event loop: more than any chain of callbacks between two waits of the engine
-MOST_PAGES = 500  # more than any test has at one instant: a timer that goes on longer than that does not get on
+MOST_PAGES = 500  # more than any test has at one instant: beyond that, the timer makes no progress
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a fact, turning the event loop. Fails loudly if it never comes true."""
+    """Waits until a condition is true, while the event loop runs. Fails if it never is."""
     async with asyncio.timeout(PATIENCE_SECONDS):
-        while not condition():  # noqa: ASYNC110 (the facts are of many kinds; no event stands for them all)
+        while not condition():  # noqa: ASYNC110 (conditions of many kinds: there is no event for all)
             await asyncio.sleep(0)
 
 
@@ -56,20 +56,20 @@ class Stage:
         return self.engine
 
     async def join(self, limits: Limits | None = None, store: Store | None = None, **settings: Any) -> Engine:
-        """An engine whose services the test turns by hand."""
+        """Starts an engine whose services the test runs step by step."""
         engine = self.make_engine(limits, store, **settings)
         await engine.join()
         return engine
 
     async def add_job(self, job: JobSpec, **fields: Any) -> str:
-        """Create a job as the API does: write, then hint."""
+        """Creates a job as the API does: writes it, then sends the hint."""
         made = new_job(job, now=self.clock.now(), **fields)
         assert await one(self.store, c.CreateJobs(self.clock.now(), (made,))) is None
         self.engine.term.timer.hint(made.due_at)
         return made.job_id
 
     async def turn_timer(self) -> int:
-        """Let the timer do all that is due now; answers when it wants to be called again."""
+        """Runs the timer until nothing more is due now. Returns the instant of its next turn."""
         for _ in range(MOST_PAGES):
             if next_at := await self.engine.term.timer.run_once():
                 await self.settle()
@@ -77,7 +77,7 @@ class Stage:
         raise AssertionError(f"after {MOST_PAGES} turns the timer is still due at once: what it fires is refused")
 
     async def settle(self) -> None:
-        """Let attempts run until each has ended or is held by the executor, and record what came of them."""
+        """Runs attempts until each has ended or is held by the executor, and records the results."""
         await self.let_run()
         await self.engine.term.recorder.run_once()
         await self.let_run()
@@ -89,7 +89,7 @@ class Stage:
             quiet = quiet + 1 if self.engine.term.dispatcher.running() == self.executor.running() else 0
 
     async def tick(self) -> None:
-        """All services in turn until none has anything to do at this instant."""
+        """Runs all services until none has anything to do at this instant."""
         while True:
             begun = len(self.executor.attempts)
             await self.turn_timer()
@@ -99,7 +99,7 @@ class Stage:
                 return
 
     async def pass_time(self, seconds: float, step: float = 1.0) -> None:
-        """Let time pass in steps, and the engine do at each what is due."""
+        """Advances the clock in steps, and runs the engine at each step."""
         end = self.clock.now() + round(seconds * SECOND)
         while self.clock.now() < end:
             self.clock.set(min(self.clock.now() + round(step * SECOND), end))
@@ -118,6 +118,6 @@ class Stage:
         return await one(self.store, command)
 
     async def cancel_execution(self, execution_id: str) -> None:
-        """As the API does: mark it in the store, then tell the node."""
+        """Cancels as the API does: marks the execution in the store, then notifies the node."""
         await self.apply(c.CancelExecution(self.clock.now(), TENANT, execution_id))
         self.engine.term.dispatcher.cancel(execution_id)

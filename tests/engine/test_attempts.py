@@ -1,4 +1,4 @@
-"""Attempts: what a target's answer makes of an execution, from the first try to the last."""
+"""Attempts: what the response of a target does to an execution, from the first attempt to the last."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
 
 
 async def run_now(stage: Stage, **fields: object) -> str:
-    """A job that is due now; answers its id."""
+    """Runs a job that is due now. Returns its id."""
     await stage.join()
     return await stage.add_job(spec("immediate", **fields))
 
@@ -43,7 +43,7 @@ async def test_a_success_is_recorded_with_its_times(stage: Stage, executor: Scri
     assert await stage.store.list_lateness(job_id, 5) == [30]
 
 
-async def test_a_failure_is_tried_again_after_each_wait_with_the_same_id_and_a_new_token(
+async def test_a_failed_execution_is_retried_after_each_wait_with_the_same_id_and_a_new_token(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.answer([FAILURE, FAILURE, Outcome(http_status=200)])
@@ -59,7 +59,7 @@ async def test_a_failure_is_tried_again_after_each_wait_with_the_same_id_and_a_n
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
-async def test_a_target_that_asks_for_time_gets_it(stage: Stage, executor: ScriptedExecutor):
+async def test_retry_after_of_a_target_delays_the_retry(stage: Stage, executor: ScriptedExecutor):
     asks = Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=30)
     executor.answer([asks, Outcome(http_status=200)])
     await run_now(stage, retry_policy=RetryPolicy(delays=(1,)))
@@ -70,7 +70,7 @@ async def test_a_target_that_asks_for_time_gets_it(stage: Stage, executor: Scrip
     assert len(executor.attempts) == 2
 
 
-async def test_a_target_cannot_ask_for_more_than_a_day(stage: Stage, executor: ScriptedExecutor):
+async def test_retry_after_is_limited_to_a_day(stage: Stage, executor: ScriptedExecutor):
     executor.answer(Outcome(ErrorType.HTTP_ERROR, "go away", 503, retry_after_seconds=1e9))
     job_id = await run_now(stage)
     await stage.tick()
@@ -78,7 +78,9 @@ async def test_a_target_cannot_ask_for_more_than_a_day(stage: Stage, executor: S
     assert waiting.due_at == NOW + 86_400 * SECOND
 
 
-async def test_an_execution_that_fails_every_time_ends_dead_within_its_bound(stage: Stage, executor: ScriptedExecutor):
+async def test_an_execution_that_always_fails_ends_as_a_dead_letter_after_its_last_attempt(
+    stage: Stage, executor: ScriptedExecutor
+):
     executor.answer(FAILURE)
     job_id = await run_now(stage, retry_policy=RetryPolicy(max_retries=2, backoff="fixed", initial_delay_seconds=1))
     await stage.tick()
@@ -90,7 +92,7 @@ async def test_an_execution_that_fails_every_time_ends_dead_within_its_bound(sta
     assert [a.attempt for a in await stage.store.list_attempts(dead.execution_id)] == [1, 2, 3]
 
 
-async def test_a_dead_letter_that_is_driven_again_runs(stage: Stage, executor: ScriptedExecutor):
+async def test_a_redriven_dead_letter_runs(stage: Stage, executor: ScriptedExecutor):
     executor.answer([Outcome(ErrorType.BLOCKED_TARGET), Outcome(http_status=200)])
     job_id = await run_now(stage)
     await stage.tick()
@@ -104,7 +106,7 @@ async def test_a_dead_letter_that_is_driven_again_runs(stage: Stage, executor: S
     assert (await execution(stage.store, fresh)).state is State.COMPLETED
 
 
-async def test_attempts_that_are_too_slow_end_as_timeout(stage: Stage, executor: ScriptedExecutor):
+async def test_slow_attempts_end_as_timeout(stage: Stage, executor: ScriptedExecutor):
     executor.answer(Outcome(ErrorType.TIMEOUT, "no answer within 30 s"))
     job_id = await run_now(stage, retry_policy=RetryPolicy(delays=(1,)))
     await stage.tick()
@@ -114,7 +116,7 @@ async def test_attempts_that_are_too_slow_end_as_timeout(stage: Stage, executor:
     assert (await stage.job(job_id)).failures == 1
 
 
-async def test_gone_pauses_the_job_and_says_why(stage: Stage, executor: ScriptedExecutor):
+async def test_status_410_pauses_the_job_with_a_reason(stage: Stage, executor: ScriptedExecutor):
     executor.answer(Outcome(ErrorType.HTTP_ERROR, "gone", 410))
     await stage.join()
     job_id = await stage.add_job(spec("every 1m"))
@@ -127,7 +129,7 @@ async def test_gone_pauses_the_job_and_says_why(stage: Stage, executor: Scripted
     assert await stage.states(job_id) == [State.FAILED]
 
 
-async def test_gone_of_a_one_off_is_a_plain_failure(stage: Stage, executor: ScriptedExecutor):
+async def test_status_410_of_a_one_off_job_is_a_plain_failure(stage: Stage, executor: ScriptedExecutor):
     executor.answer(Outcome(ErrorType.HTTP_ERROR, "gone", 410))
     job_id = await run_now(stage)
     await stage.tick()
@@ -135,7 +137,7 @@ async def test_gone_of_a_one_off_is_a_plain_failure(stage: Stage, executor: Scri
     assert await stage.states(job_id) == [State.FAILED]
 
 
-async def test_an_executor_that_raises_is_a_failure_like_any_other(stage: Stage, executor: ScriptedExecutor):
+async def test_an_exception_of_an_executor_is_a_failed_attempt(stage: Stage, executor: ScriptedExecutor):
     def fails(attempt: Attempt) -> Outcome:
         raise RuntimeError("a bug")
 
@@ -149,8 +151,8 @@ async def test_an_executor_that_raises_is_a_failure_like_any_other(stage: Stage,
     assert "RuntimeError: a bug" in (found.error_message or "")
 
 
-async def test_a_run_that_was_not_sent_is_no_attempt(stage: Stage, executor: ScriptedExecutor):
-    """The lease came into doubt before its first byte left: it is as if it had never begun."""
+async def test_an_execution_that_was_not_sent_counts_no_attempt(stage: Stage, executor: ScriptedExecutor):
+    """The lease was in doubt before the first byte was sent: the attempt does not count."""
 
     def not_at_first(attempt: Attempt) -> Outcome:
         if len(executor.attempts) == 1:
@@ -167,7 +169,7 @@ async def test_a_run_that_was_not_sent_is_no_attempt(stage: Stage, executor: Scr
     assert (found.state, found.attempt) == (State.COMPLETED, 1)
 
 
-async def test_a_manual_run_runs_at_once(stage: Stage, executor: ScriptedExecutor):
+async def test_a_manual_execution_runs_at_once(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     job_id = await stage.add_job(spec("every 1h"))
     await stage.tick()
@@ -182,7 +184,7 @@ async def test_a_manual_run_runs_at_once(stage: Stage, executor: ScriptedExecuto
 # Cancellation
 
 
-async def test_a_running_attempt_that_is_cancelled_stops_and_is_not_retried(stage: Stage, executor: ScriptedExecutor):
+async def test_a_cancelled_attempt_stops_and_is_not_retried(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     job_id = await run_now(stage)
     await stage.tick()
@@ -197,7 +199,7 @@ async def test_a_running_attempt_that_is_cancelled_stops_and_is_not_retried(stag
     assert len(executor.attempts) == 1
 
 
-async def test_a_lane_whose_run_was_cancelled_goes_on_with_the_next(stage: Stage, executor: ScriptedExecutor):
+async def test_a_slot_whose_execution_was_cancelled_runs_the_next_one(stage: Stage, executor: ScriptedExecutor):
     await stage.join(Limits(concurrency=1))
     executor.hold("https://slow.example")
     slow = await stage.add_job(spec("immediate", url="https://slow.example"))
@@ -211,9 +213,7 @@ async def test_a_lane_whose_run_was_cancelled_goes_on_with_the_next(stage: Stage
     ]  # fmt: skip
 
 
-async def test_a_claimed_run_that_has_not_begun_is_cancelled_without_a_request(
-    stage: Stage, executor: ScriptedExecutor
-):
+async def test_a_claim_that_has_not_started_is_cancelled_without_a_request(stage: Stage, executor: ScriptedExecutor):
     await stage.join(Limits(concurrency=1))
     executor.hold()
     await stage.add_job(spec("immediate"))
@@ -227,7 +227,7 @@ async def test_a_claimed_run_that_has_not_begun_is_cancelled_without_a_request(
     assert len(executor.attempts) == 1
 
 
-async def test_a_retry_that_waits_is_cancelled_and_never_runs(stage: Stage, executor: ScriptedExecutor):
+async def test_a_cancelled_retry_never_runs(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE)
     job_id = await run_now(stage)
     await stage.tick()
@@ -238,7 +238,7 @@ async def test_a_retry_that_waits_is_cancelled_and_never_runs(stage: Stage, exec
     assert await stage.states(job_id) == [State.CANCELLED]
 
 
-async def test_a_cancelled_job_stops_what_runs_and_fires_no_more(stage: Stage, executor: ScriptedExecutor):
+async def test_cancelling_a_job_stops_its_attempts_and_its_timer(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join()
     job_id = await stage.add_job(spec("every 1m"))
@@ -255,7 +255,7 @@ async def test_a_cancelled_job_stops_what_runs_and_fires_no_more(stage: Stage, e
 
 
 @pytest.mark.parametrize("times", [1, 3])
-async def test_a_result_is_kept_until_the_store_takes_it(stage: Stage, executor: ScriptedExecutor, times: int):
+async def test_a_result_is_kept_until_it_is_stored(stage: Stage, executor: ScriptedExecutor, times: int):
     flaky = FlakyStore(stage.store)
     await stage.join(store=flaky)
     job_id = await stage.add_job(spec("immediate"))
@@ -266,7 +266,7 @@ async def test_a_result_is_kept_until_the_store_takes_it(stage: Stage, executor:
         with pytest.raises(Exception, match="the disk is full"):
             await stage.engine.term.recorder.run_once()
         assert await stage.states(job_id) == [State.RUNNING]
-        assert stage.engine.term.dispatcher.room() == Limits().capacity - 1, "what is not written still takes its room"
+        assert stage.engine.term.dispatcher.room() == Limits().capacity - 1, "an unwritten result still takes room"
     await stage.settle()
     assert flaky.failed == times
     assert await stage.states(job_id) == [State.COMPLETED]
@@ -288,7 +288,7 @@ async def test_results_keep_their_order_through_a_failure(stage: Stage):
     assert [await stage.states(job_id) for job_id in jobs] == [[State.COMPLETED], [State.COMPLETED]]
 
 
-async def test_followers_hear_of_each_end(stage: Stage, executor: ScriptedExecutor):
+async def test_each_end_is_published_to_followers(stage: Stage, executor: ScriptedExecutor):
     executor.answer([FAILURE, Outcome(http_status=200)])
     await run_now(stage, retry_policy=RetryPolicy(delays=(1,)))
     following = stage.events.follow(TENANT, 0, lambda: None)
@@ -301,7 +301,7 @@ async def test_followers_hear_of_each_end(stage: Stage, executor: ScriptedExecut
     assert second.data["attempt"] == 2
 
 
-async def test_the_target_sees_what_the_job_says(stage: Stage, executor: ScriptedExecutor):
+async def test_the_target_gets_the_request_of_the_job(stage: Stage, executor: ScriptedExecutor):
     job_id = await run_now(stage, timeout_seconds=7.5)
     await stage.tick()
     (attempt,) = executor.attempts

@@ -1,4 +1,4 @@
-"""The circuit breaker in the engine: a target that keeps failing is left alone, and tried again by one run."""
+"""The circuit breaker in the engine: a target that keeps failing is not called, until one probe succeeds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NUMBER = circuit_of(TENANT, URL)
 
 
 class Watched(FlakyStore):
-    """Keeps what was written."""
+    """Keeps the commands that were written."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -43,7 +43,7 @@ class Watched(FlakyStore):
 
 
 async def run_jobs(stage: Stage, count: int = 1, *, url: str = URL, **fields: Any) -> list[ExecutionRecord]:
-    """Jobs that are due now, one after the other; answers what came of each."""
+    """Runs jobs that are due now, one after the other. Returns their executions."""
     found = []
     for _ in range(count):
         job_id = await stage.add_job(spec("immediate", url=url, **{"retry_policy": ONCE} | fields))
@@ -56,8 +56,8 @@ def states(found: list[ExecutionRecord]) -> list[str]:
     return [str(one.state) for one in found]
 
 
-async def test_answers_of_400_open_no_circuit_and_one_closes_what_is_open(stage: Stage, executor: ScriptedExecutor):
-    """A target that refuses one job's requests is there for the other jobs of its URL."""
+async def test_status_400_opens_no_circuit_and_closes_an_open_one(stage: Stage, executor: ScriptedExecutor):
+    """A target that refuses the requests of one job works for the other jobs of its URL."""
     executor.answer(Outcome(ErrorType.HTTP_ERROR, "hook.example answered 400.", 400))
     await stage.join()
     assert states(await run_jobs(stage, 6)) == [State.FAILED] * 6
@@ -70,7 +70,7 @@ async def test_answers_of_400_open_no_circuit_and_one_closes_what_is_open(stage:
     assert len(executor.attempts) == 13, "the probe had its answer, and the next run was sent"
 
 
-async def test_the_fifth_failure_opens_it_and_the_next_runs_are_skipped_without_a_request(
+async def test_the_fifth_failure_opens_the_circuit_and_the_next_executions_are_skipped(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.answer(FAILURE)
@@ -92,14 +92,14 @@ async def test_the_fifth_failure_opens_it_and_the_next_runs_are_skipped_without_
     assert (job.runs, job.failures) == (0, 0)
 
 
-async def test_four_failures_and_a_success_are_no_reason(stage: Stage, executor: ScriptedExecutor):
+async def test_four_failures_and_a_success_open_no_circuit(stage: Stage, executor: ScriptedExecutor):
     executor.answer([*[FAILURE] * 4, Outcome(http_status=200), *[FAILURE] * 4, Outcome(http_status=200)])
     await stage.join()
     assert states(await run_jobs(stage, 10)).count(State.SKIPPED) == 0
     assert await stage.store.list_circuits(None, 10) == []
 
 
-async def test_attempts_that_are_tried_again_do_not_count(stage: Stage, executor: ScriptedExecutor):
+async def test_attempts_that_are_retried_do_not_count(stage: Stage, executor: ScriptedExecutor):
     executor.answer([*[FAILURE] * 8, Outcome(http_status=200)])
     await stage.join()
     await run_jobs(stage, retry_policy=RetryPolicy(delays=(1,) * 8))
@@ -107,7 +107,7 @@ async def test_attempts_that_are_tried_again_do_not_count(stage: Stage, executor
     assert len(executor.attempts) == 9
 
 
-async def test_other_targets_and_other_tenants_go_on(stage: Stage, executor: ScriptedExecutor):
+async def test_other_targets_and_other_tenants_are_still_called(stage: Stage, executor: ScriptedExecutor):
     executor.answer(
         lambda attempt: FAILURE if attempt.payload.url == URL and attempt.claim.tenant == TENANT else Outcome()
     )
@@ -121,7 +121,7 @@ async def test_other_targets_and_other_tenants_go_on(stage: Stage, executor: Scr
     assert (found.claim.job_id, found.claim.tenant) == (others, "other")
 
 
-async def test_a_target_differs_not_by_its_query(stage: Stage, executor: ScriptedExecutor):
+async def test_urls_that_differ_in_their_query_share_a_circuit(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE)
     await stage.join()
     for n in range(5):
@@ -129,7 +129,9 @@ async def test_a_target_differs_not_by_its_query(stage: Stage, executor: Scripte
     assert states(await run_jobs(stage, url=f"{URL}?n=6")) == [State.SKIPPED]
 
 
-async def test_after_the_cooldown_one_run_tries_it_and_a_success_closes_it(stage: Stage, executor: ScriptedExecutor):
+async def test_after_the_cooldown_one_probe_is_sent_and_its_success_closes_the_circuit(
+    stage: Stage, executor: ScriptedExecutor
+):
     executor.answer(FAILURE)
     await stage.join()
     await run_jobs(stage, 5)
@@ -150,7 +152,7 @@ async def test_after_the_cooldown_one_run_tries_it_and_a_success_closes_it(stage
     assert states(await run_jobs(stage, 2)) == [State.COMPLETED] * 2
 
 
-async def test_of_many_that_are_due_together_after_the_cooldown_one_asks_and_is_sent(
+async def test_only_one_of_many_due_executions_is_sent_as_the_probe(
     stage: Stage, executor: ScriptedExecutor, store: Store
 ):
     executor.answer(FAILURE)
@@ -167,8 +169,8 @@ async def test_of_many_that_are_due_together_after_the_cooldown_one_asks_and_is_
     assert sorted(states(ended)) == [State.FAILED] + [State.SKIPPED] * 49
 
 
-async def test_a_probe_that_fails_for_good_opens_it_for_another_cooldown(stage: Stage, executor: ScriptedExecutor):
-    """Its retries are let through before that."""
+async def test_a_failed_probe_opens_the_circuit_for_another_cooldown(stage: Stage, executor: ScriptedExecutor):
+    """The retries of the probe are sent before that."""
     executor.answer(FAILURE)
     await stage.join()
     await run_jobs(stage, 5)
@@ -186,7 +188,7 @@ async def test_a_probe_that_fails_for_good_opens_it_for_another_cooldown(stage: 
     assert len(executor.attempts) == 9
 
 
-async def test_a_retry_that_comes_due_while_it_is_open_fails(stage: Stage, executor: ScriptedExecutor):
+async def test_a_retry_fails_while_the_circuit_is_open(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE)
     await stage.join()
     (waiting,) = await run_jobs(stage, retry_policy=RetryPolicy(delays=(5, 5)))
@@ -198,10 +200,10 @@ async def test_a_retry_that_comes_due_while_it_is_open_fails(stage: Stage, execu
     assert len(executor.attempts) == 6
     circuit = await stage.store.get_circuit(NUMBER)
     assert circuit is not None
-    assert circuit.failures == 5, "what was not sent says nothing about the target"
+    assert circuit.failures == 5, "skipped executions do not count as failures"
 
 
-async def test_a_manual_run_is_skipped_too(stage: Stage, executor: ScriptedExecutor):
+async def test_a_manual_execution_is_skipped_too(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE)
     await stage.join()
     (last,) = (await run_jobs(stage, 5))[-1:]
@@ -211,7 +213,7 @@ async def test_a_manual_run_is_skipped_too(stage: Stage, executor: ScriptedExecu
     assert (await execution(stage.store, made)).reason == "circuit_open"
 
 
-async def test_one_that_is_asked_to_stop_while_it_is_decided_whether_it_is_sent_is_cancelled(
+async def test_an_execution_can_be_cancelled_while_it_requests_the_probe(
     stage: Stage, executor: ScriptedExecutor, store: Store
 ):
     slow = FlakyStore(store)
@@ -231,7 +233,7 @@ async def test_one_that_is_asked_to_stop_while_it_is_decided_whether_it_is_sent_
     assert len(executor.attempts) == 5
 
 
-async def test_a_threshold_of_none_turns_it_off(stage: Stage, executor: ScriptedExecutor):
+async def test_a_threshold_of_zero_turns_the_breaker_off(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE)
     await stage.join(breaker=Rules(threshold=0, cooldown=MINUTE))
     assert states(await run_jobs(stage, 8)) == [State.FAILED] * 8
@@ -239,7 +241,7 @@ async def test_a_threshold_of_none_turns_it_off(stage: Stage, executor: Scripted
     assert stage.engine.term.breaker not in stage.engine.term.services
 
 
-async def test_it_stays_open_over_a_restart(stage: Stage, executor: ScriptedExecutor):
+async def test_a_circuit_stays_open_after_a_restart(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE)
     await stage.join()
     await run_jobs(stage, 5)
@@ -248,7 +250,7 @@ async def test_it_stays_open_over_a_restart(stage: Stage, executor: ScriptedExec
     assert states(await run_jobs(stage)) == [State.SKIPPED]
 
 
-async def test_targets_that_are_well_cost_no_write(stage: Stage, executor: ScriptedExecutor, store: Store):
+async def test_healthy_targets_cost_no_write(stage: Stage, executor: ScriptedExecutor, store: Store):
     watched = Watched(store)
     await stage.join(store=watched)
     executor.answer(lambda attempt: FAILURE if attempt.payload.url == ELSEWHERE else Outcome())
@@ -258,7 +260,7 @@ async def test_targets_that_are_well_cost_no_write(stage: Stage, executor: Scrip
     assert sum(isinstance(command, (c.CountEnds, c.TakeProbe)) for command in watched.written) == 5
 
 
-async def test_it_is_told_when_it_opens_and_when_it_closes(stage: Stage, executor: ScriptedExecutor):
+async def test_opening_and_closing_a_circuit_publish_events(stage: Stage, executor: ScriptedExecutor):
     executor.answer([*[FAILURE] * 6, Outcome(http_status=200)])
     await stage.join()
     await run_jobs(stage, 5)
@@ -274,7 +276,7 @@ async def test_it_is_told_when_it_opens_and_when_it_closes(stage: Stage, executo
     ]
 
 
-async def test_one_that_was_closed_by_hand_is_called_again(stage: Stage, executor: ScriptedExecutor):
+async def test_a_target_is_called_after_its_circuit_was_closed_by_hand(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE)
     await stage.join()
     await run_jobs(stage, 5)
@@ -284,7 +286,7 @@ async def test_one_that_was_closed_by_hand_is_called_again(stage: Stage, executo
     assert stage.events.list_kept()[-2].kind == "circuit.closed"
 
 
-async def test_one_that_was_forgotten_elsewhere_is_called_when_it_would_be_tried(
+async def test_a_circuit_that_another_node_has_removed_is_closed_after_the_cooldown(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.answer(FAILURE)
@@ -296,7 +298,7 @@ async def test_one_that_was_forgotten_elsewhere_is_called_when_it_would_be_tried
     assert states(await run_jobs(stage, 3)) == [State.COMPLETED] * 3
 
 
-async def test_while_nobody_can_decide_who_tries_it_nobody_does(stage: Stage, executor: ScriptedExecutor, store: Store):
+async def test_no_probe_is_sent_while_the_store_fails(stage: Stage, executor: ScriptedExecutor, store: Store):
     class Deaf(FlakyStore):
         async def apply(self, commands: Any) -> Any:
             if isinstance(commands[0], c.TakeProbe):
@@ -309,7 +311,7 @@ async def test_while_nobody_can_decide_who_tries_it_nobody_does(stage: Stage, ex
     stage.clock.advance(120)
     with capture_logs() as logs:
         assert states(await run_jobs(stage)) == [State.SKIPPED]
-    assert [log["event"] for log in logs] == ["who tries a target again can't be decided now"]
+    assert [log["event"] for log in logs] == ["no probe can be requested now"]
     assert len(executor.attempts) == 5
 
 
@@ -345,7 +347,7 @@ async def nodes(store: Store, clock: HandClock) -> tuple[Stage, Stage]:
 
 
 async def run_on(stage: Stage, count: int = 1) -> list[ExecutionRecord]:
-    """Manual runs, claimed by this node."""
+    """Runs manual executions that this node claims."""
     found = []
     for _ in range(count):
         job_id = await stage.add_job(spec("every 1h", retry_policy=ONCE))
@@ -357,7 +359,7 @@ async def run_on(stage: Stage, count: int = 1) -> list[ExecutionRecord]:
     return found
 
 
-async def test_failures_on_two_nodes_add_up_and_both_know_when_they_look(nodes: tuple[Stage, Stage]):
+async def test_failures_of_two_nodes_are_added_up_and_both_read_the_open_circuit(nodes: tuple[Stage, Stage]):
     one, other = nodes
     assert states(await run_on(one, 3) + await run_on(other, 2)) == [State.FAILED] * 5
     assert await other.engine.term.breaker.run_once() == other.clock.now() + SECOND // 2
@@ -366,7 +368,7 @@ async def test_failures_on_two_nodes_add_up_and_both_know_when_they_look(nodes: 
     assert [sum(event.kind == "circuit.opened" for event in stage.events.list_kept()) for stage in nodes] == [1, 1]
 
 
-async def test_one_probe_among_two_nodes_that_ask_at_once(nodes: tuple[Stage, Stage]):
+async def test_two_nodes_send_one_probe(nodes: tuple[Stage, Stage]):
     one, other = nodes
     await run_on(one, 5)
     await other.engine.term.breaker.run_once()
@@ -375,15 +377,15 @@ async def test_one_probe_among_two_nodes_that_ask_at_once(nodes: tuple[Stage, St
         one.clock.advance(1)
         await stage.engine.term.membership.run_once()
     ran = [claim for claims in await asyncio.gather(run_on(one, 3), run_on(other, 3)) for claim in claims]
-    for stage in nodes:  # what one asked for, the other may have claimed
+    for stage in nodes:  # each node may have claimed executions of the other
         await stage.settle()
     sent = [await execution(one.store, claim.execution_id) for claim in ran]
     assert sorted(states(sent)) == [State.FAILED] + [State.SKIPPED] * 5
     assert len(one.executor.attempts) + len(other.executor.attempts) == begun + 1
 
 
-async def test_what_is_read_while_a_result_is_written_does_not_undo_it(stage: Stage, executor: ScriptedExecutor):
-    """A list of before the commit that arrives after it would let runs through."""
+async def test_a_read_during_a_write_does_not_undo_the_write(stage: Stage, executor: ScriptedExecutor):
+    """A list read before the commit that arrives after it would let attempts through."""
     executor.answer(FAILURE)
     engine: Engine = await stage.join()
     await run_jobs(stage, 4)
@@ -403,5 +405,5 @@ async def test_what_is_read_while_a_result_is_written_does_not_undo_it(stage: St
     go.set()
     assert await reading == stage.clock.now() + SECOND // 2, "it reads again soon"
     assert states(await run_jobs(stage)) == [State.SKIPPED]
-    assert await engine.term.breaker.run_once() == stage.clock.now() + DAY, "and then it is sure"
+    assert await engine.term.breaker.run_once() == stage.clock.now() + DAY, "after a read without concurrent changes"
     assert states(await run_jobs(stage)) == [State.SKIPPED]

@@ -1,4 +1,4 @@
-"""Chains with time in the test's hand: the next one starts at once, also across a crash."""
+"""Chains of jobs, with a clock set by hand: the next job starts at once, also after a crash."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def run(stage: Stage, job_id: str) -> None:
 
 
 async def lose(stage: Stage) -> None:
-    """As by kill -9: what was written stays, and nothing of the node writes any more."""
+    """Simulates kill -9: written data stays, and the node writes nothing more."""
     _, running = await stage.engine.term.dispatcher.drain(0)
     stage.engine.term.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
     for attempt in running:
@@ -45,7 +45,7 @@ def began(executor: ScriptedExecutor) -> list[str]:
     return [attempt.payload.url.split("//")[1].split(".")[0] for attempt in executor.attempts]
 
 
-async def test_a_chain_runs_from_end_to_end_in_its_order(stage: Stage, executor: ScriptedExecutor):
+async def test_the_jobs_of_a_chain_run_in_order(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     first = await stage.add_job(chained("extract"))
     await stage.add_job(chained("clean", "extract"))
@@ -60,8 +60,8 @@ async def test_a_chain_runs_from_end_to_end_in_its_order(stage: Stage, executor:
     assert (await stage.job(last)).due_at == LATEST
 
 
-async def test_the_next_one_starts_without_a_look_at_the_clock(stage: Stage, executor: ScriptedExecutor):
-    """With all loops running and time standing still: the end wakes the timer, no second has to pass."""
+async def test_the_end_of_a_job_wakes_the_timer_for_the_next_one(stage: Stage, executor: ScriptedExecutor):
+    """All loops run and the clock stands still: the end of a job wakes the timer."""
     engine = stage.make_engine()
     await engine.start()
     try:
@@ -77,7 +77,7 @@ async def test_the_next_one_starts_without_a_look_at_the_clock(stage: Stage, exe
         await engine.stop()
 
 
-async def test_a_failure_starts_who_waits_for_failures_only(stage: Stage, executor: ScriptedExecutor):
+async def test_a_failure_starts_only_the_jobs_that_run_after_failures(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE, url_of("a"))
     await stage.join()
     first = await stage.add_job(chained("a", retry_policy=NO_RETRY))
@@ -96,7 +96,7 @@ async def test_a_crash_between_the_end_and_the_start_loses_nothing(stage: Stage,
     then = await stage.add_job(chained("b", "a"))
     await run(stage, first)
     await stage.engine.term.claimer.run_once()
-    await stage.settle()  # the end of the first is written, and no timer has turned since
+    await stage.settle()  # the end of the first is written, and no timer has run since
     assert (await stage.job(then)).due_at == NOW
     await lose(stage)
 
@@ -127,7 +127,7 @@ async def test_after_a_long_crash_the_catch_up_policy_decides(stage: Stage, exec
     assert (skip.first_at, skip.count, skip.reason) == (NOW, 1, "missed")
 
 
-async def test_a_run_that_is_given_up_with_its_node_starts_who_waits_for_failures(
+async def test_an_execution_that_fails_with_its_node_starts_the_jobs_that_run_after_failures(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.hold(url_of("a"))
@@ -145,7 +145,7 @@ async def test_a_run_that_is_given_up_with_its_node_starts_who_waits_for_failure
     assert await stage.states(then) == [State.COMPLETED]
 
 
-async def test_a_start_while_the_last_one_is_open_is_decided_by_the_overlap_policy(
+async def test_the_overlap_policy_decides_a_start_while_the_last_execution_is_open(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.hold(url_of("b"))
@@ -161,7 +161,7 @@ async def test_a_start_while_the_last_one_is_open_is_decided_by_the_overlap_poli
     await stage.settle()
 
 
-async def test_on_demand_alone_runs_when_it_is_asked_to_and_waits_again(stage: Stage):
+async def test_a_job_on_demand_runs_once_per_request(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(spec("on_demand"))
     await stage.pass_time(120, step=30)
@@ -174,7 +174,7 @@ async def test_on_demand_alone_runs_when_it_is_asked_to_and_waits_again(stage: S
     assert (record.status, record.due_at) == ("PENDING", LATEST)
 
 
-async def test_a_paused_link_breaks_the_chain_and_says_so(stage: Stage, executor: ScriptedExecutor):
+async def test_a_paused_job_breaks_the_chain_and_the_skip_is_recorded(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     first = await stage.add_job(chained("a"))
     then = await stage.add_job(chained("b", "a"))
@@ -186,7 +186,7 @@ async def test_a_paused_link_breaks_the_chain_and_says_so(stage: Stage, executor
     assert [skip.reason for skip in await stage.store.list_skipped(then, 10)] == ["paused"]
 
 
-async def test_a_chain_of_a_hundred_runs_through(stage: Stage, executor: ScriptedExecutor):
+async def test_a_chain_of_a_hundred_jobs_runs_to_its_end(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     jobs = [await stage.add_job(chained(f"k{n}", *((f"k{n - 1}",) if n else ()))) for n in range(100)]
     await run(stage, jobs[0])

@@ -1,4 +1,4 @@
-"""The claimer shares the memory among tenants, and comes to rest when each has its share."""
+"""The claimer shares the memory among tenants, and stops when each has its share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ JOB = spec()
 
 
 class Backlogs:
-    """A store whose tenants always have more waiting: all that the claimer asks for."""
+    """A store whose tenants always have more waiting executions. It has only the methods that the claimer needs."""
 
     def __init__(self) -> None:
         self.tenants: list[str] = []
@@ -77,7 +77,7 @@ def claimer_of(store: Any, **limits: int) -> tuple[Claimer, Dispatcher]:
 
 
 async def settle(claimer: Claimer) -> int:
-    """Turns until it pauses; answers how many."""
+    """Runs turns until the claimer pauses. Returns their number."""
     for turn in range(3000):
         if await claimer.run_once():
             return turn
@@ -85,16 +85,14 @@ async def settle(claimer: Claimer) -> int:
 
 
 @pytest.mark.parametrize(("capacity", "tenants"), [(40, 6), (400, 30), (4096, 40)])
-async def test_tenants_that_come_one_after_the_other_all_get_their_share_and_then_nothing_moves(
-    backlogs: Backlogs, capacity: int, tenants: int
-):
+async def test_each_new_tenant_gets_its_share_and_then_no_claim_moves(backlogs: Backlogs, capacity: int, tenants: int):
     claimer, dispatcher = claimer_of(backlogs, capacity=capacity, concurrency=2)
     for number in range(tenants):
         backlogs.tenants.append(f"t{number:03}")
         await settle(claimer)
         held = {tenant.tenant: tenant.held for tenant in dispatcher._queue.tenants.values()}
         assert set(held) == set(backlogs.tenants)
-        assert min(held.values()) >= memory_share(capacity, number + 1) * 3 // 4, "but for what one endpoint may have"
+        assert min(held.values()) >= memory_share(capacity, number + 1) * 3 // 4, "the share of one endpoint"
         assert dispatcher.room() >= 0
     before = backlogs.commands.copy()
     for _ in range(20):
@@ -102,7 +100,7 @@ async def test_tenants_that_come_one_after_the_other_all_get_their_share_and_the
     assert backlogs.commands[Release] == before[Release]
 
 
-async def test_where_nothing_can_be_claimed_it_looks_less_and_less_often_until_somebody_hints(backlogs: Backlogs):
+async def test_the_pauses_grow_while_nothing_can_be_claimed_until_a_hint(backlogs: Backlogs):
     claimer, _ = claimer_of(backlogs, capacity=40, concurrency=2)
     backlogs.tenants.append("alone")
     await settle(claimer)
@@ -113,14 +111,14 @@ async def test_where_nothing_can_be_claimed_it_looks_less_and_less_often_until_s
     assert await claimer.run_once() - NOW <= 2 * SHORTEST_PAUSE
 
 
-async def test_every_tenant_of_a_page_is_claimed_for_though_there_is_little_room(backlogs: Backlogs):
+async def test_every_tenant_of_a_page_gets_claims_even_with_little_room(backlogs: Backlogs):
     claimer, dispatcher = claimer_of(backlogs, capacity=2 * MOST_TENANTS, concurrency=2)
     backlogs.tenants = [f"t{number:03}" for number in range(MOST_TENANTS + 20)]
     await settle(claimer)
     assert set(dispatcher._queue.tenants) == set(backlogs.tenants)
 
 
-async def test_what_could_not_be_released_is_released_later_and_not_started_meanwhile(backlogs: Backlogs):
+async def test_a_failed_release_is_retried_and_its_claims_do_not_start(backlogs: Backlogs):
     claimer, dispatcher = claimer_of(backlogs, capacity=40, concurrency=2)
     backlogs.tenants = ["a", "b"]
     for tenant in ("a", "b", "c"):

@@ -1,4 +1,4 @@
-"""A node that is alone has no other clock; what its ledger has seen is the only witness."""
+"""A single node has no other clock. It compares its clock with the newest entry of the ledger."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from samples import NOW, add_execution, add_job, claim_waiting, ended, one, spec
 
 
 async def ran_until_now(stage: Stage) -> None:
-    """An earlier term, which ended with an execution of NOW."""
+    """Runs an earlier term, which ended with an execution of NOW."""
     node = await one(stage.store, c.StartNode(NOW, "node-1"))
     await add_execution(stage.store, await add_job(stage.store, spec("every 1000d")), NOW)
     (claim,) = await claim_waiting(stage.store, node, NOW)
@@ -41,7 +41,7 @@ def test_a_clock_that_contradicts_the_ledger_is_doubted(now: int, expected: str 
 
 
 @pytest.mark.parametrize(("days", "count"), [(40, 1), (-40, 1), (0, 0)])
-async def test_a_node_says_so_as_it_starts(stage: Stage, days: int, count: int):
+async def test_a_node_logs_the_doubt_at_its_start(stage: Stage, days: int, count: int):
     await ran_until_now(stage)
     stage.clock.jump(days * 86_400)
     with capture_logs() as logs:
@@ -62,7 +62,7 @@ async def test_nothing_is_pruned_by_a_clock_that_may_be_ahead_for_an_hour(stage:
     assert await stage.store.count_history() == 0
 
 
-async def test_a_node_that_was_off_for_a_short_while_prunes_at_once(stage: Stage):
+async def test_a_node_that_was_stopped_briefly_prunes_at_once(stage: Stage):
     await ran_until_now(stage)
     stage.clock.jump(HOUR / SECOND)
     await stage.join(history_seconds=60)

@@ -1,4 +1,4 @@
-"""A clock that was ahead and is set right: what it had decided stands, and nothing else begins before its instant."""
+"""A clock that was ahead is set right: earlier decisions stay, and nothing else starts before its instant."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
 
 
 class Interrupted:
-    """A store at which something happens while the next waiting instant is read."""
+    """A store that calls a function while the next waiting instant is read."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class Interrupted:
 
 @pytest.fixture
 async def waiting(stage: Stage, executor: ScriptedExecutor) -> str:
-    """The job of a run that waits for its place. It is due at half past; the clock was an hour ahead, until now."""
+    """Returns the job of a waiting claim. It is due at half past; the clock was an hour ahead until now."""
     executor.hold()
     await stage.join(Limits(concurrency=1), drain_seconds=0.01)
     await stage.add_job(spec("immediate", priority=9))
@@ -54,7 +54,7 @@ async def waiting(stage: Stage, executor: ScriptedExecutor) -> str:
     return job_id
 
 
-async def test_what_was_claimed_when_its_instant_had_come_runs_though_the_clock_was_set_back(
+async def test_a_claim_made_at_its_instant_runs_after_the_clock_was_set_back(
     stage: Stage, executor: ScriptedExecutor, waiting: str
 ):
     executor.let_go()
@@ -64,7 +64,7 @@ async def test_what_was_claimed_when_its_instant_had_come_runs_though_the_clock_
     assert len(executor.attempts) == 2
 
 
-async def test_what_is_given_back_waits_for_its_instant(stage: Stage, executor: ScriptedExecutor, waiting: str):
+async def test_a_released_execution_waits_for_its_instant(stage: Stage, executor: ScriptedExecutor, waiting: str):
     await stage.engine.stop()
     executor.let_go()
     await stage.join()
@@ -75,7 +75,9 @@ async def test_what_is_given_back_waits_for_its_instant(stage: Stage, executor: 
     assert await stage.states(waiting) == [State.COMPLETED]
 
 
-async def test_a_retry_is_not_before_the_instant(stage: Stage, executor: ScriptedExecutor, waiting: str):
+async def test_a_retry_does_not_run_before_the_scheduled_instant(
+    stage: Stage, executor: ScriptedExecutor, waiting: str
+):
     executor.answer([FAILURE, SUCCESS], URL)
     executor.let_go()
     await stage.pass_time(1800, step=60)
@@ -85,7 +87,7 @@ async def test_a_retry_is_not_before_the_instant(stage: Stage, executor: Scripte
     assert await stage.states(waiting) == [State.COMPLETED]
 
 
-async def test_a_claim_goes_by_the_clock_as_it_is_when_the_claim_is_made(
+async def test_a_claim_uses_the_clock_at_the_time_of_the_claim(
     stage: Stage, clock: HandClock, executor: ScriptedExecutor, waiting: str
 ):
     await stage.engine.stop()  # what it held is to be claimed at half past
@@ -101,7 +103,7 @@ async def test_a_claim_goes_by_the_clock_as_it_is_when_the_claim_is_made(
 
 
 class Asleep(Service):
-    """Its turn reads the clock, which is set back before the turn is over."""
+    """A service whose turn reads the clock, which is set back before the turn ends."""
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__("asleep", clock)
@@ -115,7 +117,7 @@ class Asleep(Service):
         return now + SECOND
 
 
-async def test_a_clock_set_back_during_a_turn_does_not_make_a_sleep_of_a_second_one_of_an_hour(clock: HandClock):
+async def test_a_clock_set_back_during_a_turn_does_not_prolong_the_sleep_of_a_service(clock: HandClock):
     service = Asleep(clock)
     await service.start()
     await until(lambda: clock.waiting() == 1)
@@ -124,9 +126,7 @@ async def test_a_clock_set_back_during_a_turn_does_not_make_a_sleep_of_a_second_
     await service.stop()
 
 
-async def test_timers_that_nobody_hinted_at_are_looked_for_though_the_clock_was_set_back(
-    stage: Stage, executor: ScriptedExecutor
-):
+async def test_timers_without_a_hint_are_found_after_the_clock_was_set_back(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     stage.clock.jump(3600)
     await stage.turn_timer()
@@ -142,7 +142,7 @@ async def test_timers_that_nobody_hinted_at_are_looked_for_though_the_clock_was_
     assert forgotten.job_id in {attempt.claim.job_id for attempt in executor.attempts}
 
 
-async def test_runs_of_a_lost_node_are_looked_for_though_the_clock_was_set_back(
+async def test_executions_of_an_expired_node_are_found_after_the_clock_was_set_back(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.hold()
@@ -153,6 +153,6 @@ async def test_runs_of_a_lost_node_are_looked_for_though_the_clock_was_set_back(
     stage.clock.jump(3600)
     await other.term.reconciler.run_once()
     stage.clock.jump(-3600)
-    await stage.apply(c.StartNode(NOW, "node-1"))  # whoever was node-1 is gone
+    await stage.apply(c.StartNode(NOW, "node-1"))  # the earlier node-1 is fenced
     await other.term.reconciler.run_once()
     assert await stage.states(job_id) == [State.QUEUED]

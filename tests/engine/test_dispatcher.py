@@ -1,4 +1,4 @@
-"""The dispatcher by itself: what is offered runs or is given back, however the loop's turns fall."""
+"""The dispatcher alone: each offered claim runs or is returned, in any order of the event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def claim_of(number: int, endpoint: int = 1, tenant: str = TENANT, priority: int
 
 
 class Attempts:
-    """Attempts that end at once, or when they are told to: all of them, or one."""
+    """Attempts that end at once, or when the test releases one or all of them."""
 
     def __init__(self, limits: Limits, *, hold: bool = False) -> None:
         self.begun: list[Claim] = []
@@ -57,7 +57,7 @@ class Attempts:
             self._go.set()
 
 
-async def test_a_run_offered_as_the_last_lane_ends_is_not_left_behind():
+async def test_a_claim_offered_while_the_last_slot_ends_starts():
     attempts = Attempts(Limits(concurrency=1))
     later = claim_of(2)
     attempts.dispatcher.offer([claim_of(1)])
@@ -68,7 +68,7 @@ async def test_a_run_offered_as_the_last_lane_ends_is_not_left_behind():
     assert attempts.begun[-1] is later
 
 
-async def test_a_waiting_run_that_is_cancelled_ends_at_once_and_never_begins():
+async def test_a_cancelled_waiting_claim_ends_at_once_and_never_starts():
     attempts = Attempts(Limits(concurrency=1), hold=True)
     first, second, third = claims = [claim_of(number) for number in range(3)]
     attempts.dispatcher.offer(claims)
@@ -81,7 +81,7 @@ async def test_a_waiting_run_that_is_cancelled_ends_at_once_and_never_begins():
     assert not attempts.dispatcher.cancel(second.execution_id)
 
 
-async def test_a_node_without_room_waits_once_and_not_for_each_endpoint():
+async def test_a_node_without_room_waits_once_for_all_endpoints():
     attempts = Attempts(Limits(capacity=4), hold=True)
     attempts.dispatcher.offer([claim_of(number, endpoint=number) for number in range(4)])
     assert (TENANT, 100) in await attempts.dispatcher.admit({(TENANT, 100): 1}, 0.05)
@@ -94,7 +94,7 @@ async def test_a_node_without_room_waits_once_and_not_for_each_endpoint():
 
 
 def without_waiting(asked: Coroutine[Any, Any, frozenset[Target]]) -> frozenset[Target]:
-    """The answer, if it comes in the same turn of the loop."""
+    """Returns the result, if it comes in the same turn of the event loop."""
     try:
         asked.send(None)
     except StopIteration as answered:
@@ -105,7 +105,7 @@ def without_waiting(asked: Coroutine[Any, Any, frozenset[Target]]) -> frozenset[
 
 
 @pytest.mark.parametrize("held", [True, False])
-async def test_a_drain_that_is_cut_short_gives_back_what_has_not_begun(held: bool):
+async def test_a_shortened_drain_returns_the_claims_that_have_not_started(held: bool):
     attempts = Attempts(Limits(concurrency=1), hold=held)
     first, second = claim_of(1), claim_of(2)
     attempts.dispatcher.offer([first, second])
@@ -121,7 +121,7 @@ async def test_a_drain_that_is_cut_short_gives_back_what_has_not_begun(held: boo
 # What waits for a place
 
 
-async def test_when_the_first_that_waits_for_an_endpoint_is_cancelled_the_next_gets_its_place():
+async def test_when_the_first_waiting_claim_is_cancelled_the_next_one_gets_its_place():
     attempts = Attempts(Limits(endpoint=1), hold=True)
     first, cancelled, last = claims = [claim_of(number) for number in range(3)]
     attempts.dispatcher.offer(claims)
@@ -131,7 +131,7 @@ async def test_when_the_first_that_waits_for_an_endpoint_is_cancelled_the_next_g
     await until(lambda: attempts.begun == [first, last])
 
 
-async def test_when_all_of_a_tenant_that_wait_for_an_endpoint_are_cancelled_another_tenant_gets_the_place():
+async def test_when_all_waiting_claims_of_a_tenant_are_cancelled_another_tenant_gets_the_place():
     attempts = Attempts(Limits(endpoint=1), hold=True)
     first, others = claim_of(0, tenant="a"), [claim_of(1, tenant="b"), claim_of(2, tenant="c")]
     waiting = [claim_of(number, tenant=tenant) for number, tenant in enumerate("abcab", 10)]
@@ -145,7 +145,7 @@ async def test_when_all_of_a_tenant_that_wait_for_an_endpoint_are_cancelled_anot
     assert attempts.begun[3:] == [claim for claim in waiting if claim.tenant == "c"]
 
 
-async def test_what_was_cancelled_while_it_waited_takes_no_memory_for_ever():
+async def test_cancelled_waiting_claims_do_not_keep_memory():
     attempts = Attempts(Limits(endpoint=1), hold=True)
     attempts.dispatcher.offer([claim_of(0)])
     for number in range(1, 2000):
@@ -164,7 +164,7 @@ async def test_what_was_cancelled_while_it_waited_takes_no_memory_for_ever():
 # Tenants and endpoints take turns
 
 
-async def test_tenants_take_turns_however_much_one_of_them_has():
+async def test_tenants_take_turns_whatever_the_number_of_their_claims():
     attempts = Attempts(Limits(concurrency=1, endpoint=1))
     many = [claim_of(number, endpoint=number % 7, tenant="many") for number in range(100)]
     few = [claim_of(1000 + number, endpoint=50, tenant="few", priority=0) for number in range(3)]
@@ -181,7 +181,7 @@ async def test_a_tenants_endpoints_take_turns():
     assert [place for place, claim in enumerate(attempts.begun) if claim.endpoint == 2][-1] <= 6
 
 
-async def test_priority_orders_within_a_tenant_and_not_between_tenants():
+async def test_priority_orders_claims_within_a_tenant_only():
     attempts = Attempts(Limits(concurrency=1))
     loud = [claim_of(number, tenant="loud", priority=9) for number in range(20)]
     quiet = [claim_of(100 + number, tenant="quiet", priority=number) for number in range(3)]
@@ -191,8 +191,8 @@ async def test_priority_orders_within_a_tenant_and_not_between_tenants():
     assert [place for place, claim in enumerate(attempts.begun) if claim.tenant == "quiet"][-1] <= 6
 
 
-async def test_a_tenant_whose_attempts_hang_leaves_every_other_its_share():
-    """It holds all places, at eight endpoints; those that come after it get theirs beyond the limit, and no more."""
+async def test_a_tenant_with_hanging_attempts_leaves_other_tenants_their_share():
+    """One tenant holds all places, at eight endpoints. Later tenants get their share beyond the limit, and no more."""
     limits = Limits(concurrency=64, endpoint=8)
     attempts = Attempts(limits, hold=True)
     attempts.dispatcher.offer([claim_of(number, endpoint=number % 8, tenant="hangs") for number in range(500)])
@@ -208,7 +208,7 @@ async def test_a_tenant_whose_attempts_hang_leaves_every_other_its_share():
         assert {claim.tenant for claim in attempts.begun[begun:]} == {tenant}
 
 
-async def test_when_the_places_are_free_again_no_more_run_than_the_limit():
+async def test_after_the_extra_attempts_have_ended_the_limit_holds():
     attempts = Attempts(Limits(concurrency=8, endpoint=8), hold=True)
     attempts.dispatcher.offer([claim_of(number, tenant="a") for number in range(40)])
     await until(lambda: len(attempts.begun) == 8)
@@ -220,8 +220,8 @@ async def test_when_the_places_are_free_again_no_more_run_than_the_limit():
     assert [claim.tenant for claim in running].count("b") == 4, "which is its share"
 
 
-async def test_scripts_of_one_tenant_leave_another_its_share_of_their_places():
-    """All scripts of all tenants share a limit of their own."""
+async def test_scripts_of_one_tenant_leave_another_tenant_its_share():
+    """The scripts of all tenants share one limit."""
     attempts = Attempts(Limits(special={7: 4}), hold=True)
     attempts.dispatcher.offer([claim_of(number, endpoint=7, tenant="a") for number in range(20)])
     await until(lambda: len(attempts.begun) == 4)
@@ -231,7 +231,7 @@ async def test_scripts_of_one_tenant_leave_another_its_share_of_their_places():
     assert [claim.tenant for claim in attempts.begun] == ["a"] * 4 + ["b"] * 2
 
 
-async def test_no_number_of_tenants_takes_more_places_than_some_times_the_limit():
+async def test_any_number_of_tenants_stays_below_a_multiple_of_the_limit():
     attempts = Attempts(Limits(concurrency=10, endpoint=10), hold=True)
     for tenant in range(200):
         claims = [claim_of(100 * tenant + n, endpoint=tenant, tenant=f"t{tenant}") for n in range(20)]
@@ -249,19 +249,19 @@ async def all_slots_begin(attempts: Attempts) -> None:
 # The memory is shared
 
 
-async def test_a_tenant_may_hold_most_of_the_memory_while_it_is_alone_and_no_more_than_others_after():
+async def test_a_single_tenant_may_hold_most_of_the_memory_until_others_come():
     attempts = Attempts(Limits(capacity=400), hold=True)
     dispatcher = attempts.dispatcher
     assert await dispatcher.admit({("a", 1): 225}, 0.01) == frozenset()
     dispatcher.offer([claim_of(number, tenant="a") for number in range(150)])
     assert dispatcher.full_tenants() == frozenset()
     dispatcher.offer([claim_of(1000, tenant="b")])
-    assert dispatcher.full_tenants() == {"a"}, "its share is half of what is given out by now"
+    assert dispatcher.full_tenants() == {"a"}, "its share is now half of the memory"
     assert ("a", 1) in await dispatcher.admit({("a", 1): 1, ("b", 1): 1}, 0.01)
     assert ("b", 1) not in await dispatcher.admit({("a", 1): 1, ("b", 1): 1}, 0.01)
 
 
-async def test_one_endpoint_of_a_tenant_leaves_room_for_its_others():
+async def test_one_endpoint_leaves_room_for_the_other_endpoints_of_its_tenant():
     attempts = Attempts(Limits(capacity=400), hold=True)
     attempts.dispatcher.offer([claim_of(number, endpoint=1) for number in range(225)])
     assert attempts.dispatcher.full_endpoints() == ((TENANT, 1),)
@@ -269,7 +269,7 @@ async def test_one_endpoint_of_a_tenant_leaves_room_for_its_others():
     assert await attempts.dispatcher.admit({(TENANT, 1): 1, (TENANT, 2): 1}, 0.01) == {(TENANT, 1)}
 
 
-async def test_when_the_memory_is_full_the_tenant_that_holds_most_gives_back_what_would_start_last():
+async def test_with_full_memory_the_largest_tenant_releases_the_claims_that_would_start_last():
     attempts = Attempts(Limits(capacity=20, concurrency=2), hold=True)
     dispatcher = attempts.dispatcher
     most = [claim_of(number, tenant="most", priority=number % 2) for number in range(16)]
@@ -286,7 +286,7 @@ async def test_when_the_memory_is_full_the_tenant_that_holds_most_gives_back_wha
     assert not {claim.execution_id for claim in returned} & {claim.execution_id for claim in attempts.begun}
 
 
-async def test_a_tenant_that_gives_back_keeps_its_own_share():
+async def test_a_tenant_that_releases_claims_keeps_its_share():
     attempts = Attempts(Limits(capacity=20, concurrency=1), hold=True)
     attempts.dispatcher.offer([claim_of(number, tenant="a") for number in range(20)])
     await all_slots_begin(attempts)
@@ -294,7 +294,7 @@ async def test_a_tenant_that_gives_back_keeps_its_own_share():
     assert len(returned) == 20 - 7, "half of three quarters is its own"
 
 
-async def test_a_claim_that_was_given_back_and_claimed_anew_is_sent_with_its_new_token():
+async def test_a_claim_that_was_released_and_claimed_again_is_sent_with_the_new_token():
     attempts = Attempts(Limits(concurrency=1), hold=True)
     first, given_back, last = (claim_of(number) for number in range(3))
     attempts.dispatcher.offer([first, given_back, last])
@@ -308,7 +308,7 @@ async def test_a_claim_that_was_given_back_and_claimed_anew_is_sent_with_its_new
     assert attempts.begun == [first, last, anew]
 
 
-async def test_endpoints_of_one_tenant_that_hang_leave_its_others_a_place():
+async def test_hanging_endpoints_of_a_tenant_leave_a_place_for_its_other_endpoints():
     attempts = Attempts(Limits(concurrency=64, endpoint=8), hold=True)
     attempts.dispatcher.offer([claim_of(number, endpoint=number % 8) for number in range(500)])
     await until(lambda: len(attempts.begun) == 64)
@@ -318,7 +318,7 @@ async def test_endpoints_of_one_tenant_that_hang_leave_its_others_a_place():
     assert [claim.endpoint for claim in attempts.begun[64:]] == [99] * (64 // 9)
 
 
-async def test_many_endpoints_that_have_one_each_do_not_exceed_the_limit():
+async def test_many_endpoints_with_one_attempt_each_do_not_exceed_the_limit():
     attempts = Attempts(Limits(concurrency=16), hold=True)
     attempts.dispatcher.offer([claim_of(number, endpoint=number % 50) for number in range(200)])
     await all_slots_begin(attempts)
@@ -328,8 +328,8 @@ async def test_many_endpoints_that_have_one_each_do_not_exceed_the_limit():
 # The lease in doubt
 
 
-async def test_slots_that_were_taken_before_the_lease_came_into_doubt_begin_nothing():
-    """A process that is stopped between a claim and its slots' first turn comes back with all of them."""
+async def test_slots_opened_before_the_lease_was_in_doubt_start_no_attempt():
+    """A process may be suspended between a claim and the first turn of its slots."""
     attempts, claims = Attempts(Limits()), [claim_of(number) for number in range(5)]
     attempts.dispatcher.offer(claims)
     attempts.is_trusted = False
@@ -342,7 +342,7 @@ async def test_slots_that_were_taken_before_the_lease_came_into_doubt_begin_noth
     assert {claim.execution_id for claim in attempts.begun} == {claim.execution_id for claim in claims}
 
 
-async def test_a_run_that_was_not_sent_waits_and_goes_on_when_the_lease_holds():
+async def test_a_claim_that_was_not_sent_starts_when_the_lease_is_trusted_again():
     attempts, claim = Attempts(Limits(endpoint=1), hold=True), claim_of(1)
     attempts.dispatcher.offer([claim, claim_of(2)])
     await until(lambda: attempts.begun == [claim])
@@ -356,7 +356,7 @@ async def test_a_run_that_was_not_sent_waits_and_goes_on_when_the_lease_holds():
     assert len(attempts.begun) == 3
 
 
-async def test_a_drain_gives_back_what_was_not_sent():
+async def test_a_drain_returns_the_claims_that_were_not_sent():
     attempts, claim = Attempts(Limits()), claim_of(1)
     attempts.dispatcher.offer([claim])
     attempts.is_trusted = False
@@ -364,8 +364,8 @@ async def test_a_drain_gives_back_what_was_not_sent():
     assert await attempts.dispatcher.drain(0) == ([claim], [])
 
 
-async def test_a_run_that_was_asked_to_stop_before_its_lane_began_ends_though_the_lease_is_in_doubt():
-    """Nothing is sent for it; put back, it would be forgotten that it was asked."""
+async def test_an_execution_cancelled_before_its_slot_started_ends_although_the_lease_is_in_doubt():
+    """Nothing is sent for it. If the claim were put back, the cancellation would be lost."""
     attempts, claim = Attempts(Limits(), hold=True), claim_of(1)
     attempts.dispatcher.offer([claim])
     attempts.is_trusted = False
@@ -384,7 +384,7 @@ async def all_slots_end(attempts: Attempts) -> None:
 
 
 class Paced(Attempts):
-    """With the seconds at which each attempt began."""
+    """Attempts with the seconds at which each of them started."""
 
     def __init__(self, limits: Limits, *, hold: bool = False) -> None:
         super().__init__(limits, hold=hold)
@@ -408,17 +408,17 @@ async def test_an_endpoint_is_not_called_more_often_than_its_rate(rate: float, c
         assert at - begun >= (place - at_once) / rate - 0.002
 
 
-async def test_an_endpoint_that_has_spent_its_rate_delays_no_other():
+async def test_an_endpoint_with_a_used_up_rate_limit_delays_no_other():
     attempts = Paced(Limits(concurrency=4, rate=0.01))
     attempts.dispatcher.offer([claim_of(number) for number in range(100)])
     attempts.dispatcher.offer([claim_of(1000 + endpoint, endpoint) for endpoint in range(2, 52)])
     await until(lambda: len(attempts.at) == 51)
-    assert len(attempts.at[1]) == 1, "its second may go in 100 seconds: nobody else has waited for that"
+    assert len(attempts.at[1]) == 1, "its second may start in 100 seconds, and others did not wait for that"
     never_started, _ = await attempts.dispatcher.drain(0)
     assert len(never_started) + len(attempts.begun) == 150
 
 
-async def test_a_rate_below_one_lets_one_go_and_the_next_wait():
+async def test_a_rate_below_one_sends_one_request_and_delays_the_next():
     attempts = Attempts(Limits(rate=0.01))
     claims = [claim_of(number) for number in range(3)]
     attempts.dispatcher.offer(claims)
@@ -428,7 +428,7 @@ async def test_a_rate_below_one_lets_one_go_and_the_next_wait():
     assert not any(handle for handle in attempts.dispatcher._clocks.values()), "no timer is left behind"
 
 
-async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_costs_none(monkeypatch: pytest.MonkeyPatch):
+async def test_a_claim_cancelled_while_it_waits_for_the_rate_limit_takes_no_token(monkeypatch: pytest.MonkeyPatch):
     attempts = Attempts(Limits(rate=9.0))
     pace = attempts.dispatcher._rate_limiter
     assert pace is not None
@@ -445,8 +445,8 @@ async def test_a_run_that_is_cancelled_while_it_waits_for_its_turn_costs_none(mo
     assert sum(taken) == 2
 
 
-async def test_those_parked_for_a_place_go_on_when_the_one_that_had_it_waits_for_its_rate():
-    """One tenant has one place. The run that could take it must wait for its endpoint's rate: the next one takes it."""
+async def test_blocked_claims_start_when_the_claim_before_them_waits_for_its_rate_limit():
+    """One tenant has one place. The claim that could take it must wait for its rate limit: the next claim takes it."""
     attempts = Attempts(Limits(tenant=1, rate=0.01), hold=True)
     first, same, other = claim_of(1, endpoint=1), claim_of(2, endpoint=1), claim_of(3, endpoint=2)
     attempts.dispatcher.offer([first, same, other])
@@ -456,14 +456,14 @@ async def test_those_parked_for_a_place_go_on_when_the_one_that_had_it_waits_for
     assert (await attempts.dispatcher.drain(0))[0] == [same]
 
 
-async def test_whoever_comes_later_does_not_overtake_those_that_wait(monkeypatch: pytest.MonkeyPatch):
+async def test_a_later_claim_does_not_overtake_waiting_ones(monkeypatch: pytest.MonkeyPatch):
     attempts = Attempts(Limits(rate=0.01))
     pace = attempts.dispatcher._rate_limiter
     assert pace is not None
     claims = [claim_of(number) for number in range(4)]
     attempts.dispatcher.offer(claims[:2])
     await until(lambda: attempts.begun == claims[:1] and not attempts.dispatcher.running())
-    monkeypatch.setattr(pace, "take", lambda endpoint, now: True)  # there is one again, and nobody has been woken yet
+    monkeypatch.setattr(pace, "take", lambda endpoint, now: True)  # there is a token again, and no queue was woken yet
     attempts.dispatcher.offer(claims[2:])
     assert attempts.dispatcher.running() == 0
     attempts.dispatcher._clocks[1].cancel()
@@ -471,7 +471,7 @@ async def test_whoever_comes_later_does_not_overtake_those_that_wait(monkeypatch
     await until(lambda: attempts.begun == claims)
 
 
-async def test_what_is_not_sent_at_all_waits_for_no_rate():
+async def test_claims_that_end_without_a_request_wait_for_no_rate_limit():
     attempts = Attempts(Limits(rate=0.01))
     attempts.is_held = True
     claims = [claim_of(number) for number in range(20)]
@@ -479,7 +479,7 @@ async def test_what_is_not_sent_at_all_waits_for_no_rate():
     await until(lambda: attempts.begun == claims)
 
 
-async def test_what_runs_here_and_calls_nobody_has_no_rate():
+async def test_only_webhooks_have_a_rate_limit():
     attempts = Attempts(Limits(rate=0.01))
     job = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"))
     claims = [msgspec.structs.replace(claim_of(number), spec=job) for number in range(5)]

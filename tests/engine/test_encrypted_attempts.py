@@ -1,4 +1,4 @@
-"""Attempts of jobs with encrypted secrets: the target gets them, and nothing else does."""
+"""Attempts of jobs with encrypted secrets: only the target gets the secrets."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def vault(stage: Stage) -> AesVault:
 
 
 async def run_encrypted(stage: Stage, vault: AesVault, **fields: object) -> str:
-    """A job with encrypted secrets, due now, and run; answers its id."""
+    """Runs a job with encrypted secrets that is due now. Returns its id."""
     await stage.join()
     job = encrypt_job(new_job(spec("immediate", payload=PAYLOAD, **fields), now=NOW), vault)
     assert await stage.apply(c.CreateJobs(NOW, (job,))) is None
@@ -46,13 +46,15 @@ async def run_encrypted(stage: Stage, vault: AesVault, **fields: object) -> str:
 
 
 async def kept(stage: Stage, job_id: str) -> str:
-    """All that the store has of a job and its runs, as text."""
+    """Returns everything that the store has of a job and its executions, as text."""
     executions = await stage.executions(job_id)
     attempts = [await stage.store.list_attempts(e.execution_id) for e in executions]
     return repr((await stage.job(job_id), executions, attempts))
 
 
-async def test_the_target_gets_what_the_store_does_not_have(stage: Stage, executor: ScriptedExecutor, vault: AesVault):
+async def test_the_target_gets_the_plain_secret_that_the_store_does_not_have(
+    stage: Stage, executor: ScriptedExecutor, vault: AesVault
+):
     job_id = await run_encrypted(stage, vault)
     assert [attempt.payload for attempt in executor.attempts] == [PAYLOAD]
     assert await stage.states(job_id) == [State.COMPLETED]
@@ -61,7 +63,7 @@ async def test_the_target_gets_what_the_store_does_not_have(stage: Stage, execut
     assert "471147" not in text
 
 
-async def test_an_answer_that_echoes_a_secret_is_kept_without_it(
+async def test_a_secret_is_redacted_from_a_response_that_echoes_it(
     stage: Stage, executor: ScriptedExecutor, vault: AesVault
 ):
     def echo(attempt: Attempt) -> Outcome:
@@ -83,9 +85,7 @@ async def test_an_answer_that_echoes_a_secret_is_kept_without_it(
     assert "471147" not in text
 
 
-async def test_an_executor_that_breaks_tells_no_secret_in_its_log_or_error(
-    stage: Stage, executor: ScriptedExecutor, vault: AesVault
-):
+async def test_an_exception_of_an_executor_reveals_no_secret(stage: Stage, executor: ScriptedExecutor, vault: AesVault):
     def broken(attempt: Attempt) -> Outcome:
         raise ValueError(f"can't send {attempt.payload}")
 
@@ -101,7 +101,7 @@ async def test_an_executor_that_breaks_tells_no_secret_in_its_log_or_error(
         assert "471147" not in text
 
 
-async def test_without_its_key_an_attempt_sends_nothing_and_is_tried_again(
+async def test_an_attempt_without_its_key_sends_nothing_and_is_retried(
     stage: Stage, executor: ScriptedExecutor, vault: AesVault
 ):
     stage.vault = AesVault((make_key(),))
@@ -114,7 +114,7 @@ async def test_without_its_key_an_attempt_sends_nothing_and_is_tried_again(
 
 
 async def test_a_secret_of_another_job_is_not_sent(stage: Stage, executor: ScriptedExecutor, vault: AesVault):
-    """Whoever can write to the database can't have another one's secret sent to a target of his own."""
+    """An attacker who can write to the database can't send the secret of another job to an own target."""
     await stage.join()
     victim = encrypt_job(new_job(spec("immediate", payload=PAYLOAD), now=NOW), vault)
     thief = new_job(spec("immediate", payload=victim.spec.payload), now=NOW)

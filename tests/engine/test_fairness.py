@@ -1,4 +1,4 @@
-"""One tenant can't starve the others: whatever it has due, waiting or hanging, they get their turn."""
+"""One tenant can't starve the others, whatever number of its jobs are due, waiting or hanging."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def places(executor: ScriptedExecutor, tenant: str) -> list[int]:
     return [place for place, attempt in enumerate(executor.attempts) if attempt.claim.tenant == tenant]
 
 
-async def test_what_a_tenant_has_due_at_one_instant_does_not_delay_the_others(stage: Stage, executor: ScriptedExecutor):
+async def test_many_due_timers_of_one_tenant_do_not_delay_other_tenants(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await create(stage, LOUD, 6000)
     await create(stage, QUIET, 5)
@@ -44,12 +44,10 @@ async def test_what_a_tenant_has_due_at_one_instant_does_not_delay_the_others(st
     await stage.turn_timer()
     assert len(executor.attempts) == 6005
     assert len(places(executor, QUIET)) == 5, "each once, though two readings came by"
-    assert places(executor, QUIET)[-1] < 3000, "and not after all of the other's"
+    assert places(executor, QUIET)[-1] < 3000, "not after all timers of the other tenant"
 
 
-async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_between(
-    stage: Stage, executor: ScriptedExecutor
-):
+async def test_timers_of_others_fire_while_the_backlog_of_a_tenant_is_fired(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await create(stage, QUIET, 3, "every 1s", overlap=Overlap.ALLOW)
     stage.clock.set(DUE - SECOND // 2)
@@ -68,7 +66,7 @@ async def test_what_comes_due_while_a_tenants_backlog_is_fired_is_fired_in_betwe
     assert {DUE, DUE + SECOND, DUE + 2 * SECOND} <= in_between
 
 
-async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: Stage, executor: ScriptedExecutor):
+async def test_other_tenants_do_not_wait_for_the_write_of_a_page_of_a_backlog(stage: Stage, executor: ScriptedExecutor):
     store = FlakyStore(stage.store)
     await stage.join(store=store)
     await create(stage, QUIET, 3, "every 1s", overlap=Overlap.ALLOW)
@@ -93,7 +91,7 @@ async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: St
     await until(lambda: bool(store.held))
     stage.clock.set(DUE + 2 * SECOND)
     await until(lambda: fired_at(executor, DUE + 2 * SECOND) == 3)
-    assert len(store.held) == 1, "and by now one page at a time is all that the other has of the store"
+    assert len(store.held) == 1, "the other tenant now has one page in flight"
     written.set()
     turning.cancel()
     with suppress(asyncio.CancelledError):
@@ -101,7 +99,7 @@ async def test_others_do_not_wait_while_a_page_of_a_backlog_is_written(stage: St
 
 
 def fired_at(executor: ScriptedExecutor, instant: int) -> int:
-    """How many of the quiet tenant's executions for that instant have begun."""
+    """Returns how many executions of the quiet tenant for that instant have started."""
     return sum(attempt.claim.tenant == QUIET and attempt.claim.scheduled_at == instant for attempt in executor.attempts)
 
 
@@ -111,8 +109,8 @@ async def turn_for_ever(stage: Stage) -> None:
         await asyncio.sleep(0)
 
 
-async def test_pages_are_small_only_while_others_are_due_beside(stage: Stage, executor: ScriptedExecutor):
-    """A tenant that is alone has the whole page, though it is looked for others."""
+async def test_pages_are_small_only_while_other_tenants_are_due(stage: Stage, executor: ScriptedExecutor):
+    """A single tenant has the whole page, although the timer looks for others."""
     await stage.join()
     await create(stage, LOUD, 6000)
     stage.clock.set(DUE)
@@ -125,7 +123,7 @@ async def test_pages_are_small_only_while_others_are_due_beside(stage: Stage, ex
     assert max(sizes) > SHARED_PAGE
 
 
-async def test_the_buffer_holds_less_of_a_tenant_while_others_are_due(
+async def test_the_buffer_holds_fewer_timers_of_a_tenant_while_others_are_due(
     stage: Stage, executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(timer, "MOST_HELD", 6000)
@@ -151,7 +149,7 @@ async def test_the_buffer_holds_less_of_a_tenant_while_others_are_due(
     assert max(read_at) < 1000
 
 
-def test_who_has_more_due_than_others_should_wait_for():
+def test_tenants_with_hundreds_of_due_timers_are_crowding():
     assert crowding({}) == frozenset()
     assert crowding({"alone": FEW_DUE}) == frozenset()
     assert crowding({"alone": FEW_DUE + 1}) == {"alone"}
@@ -160,7 +158,7 @@ def test_who_has_more_due_than_others_should_wait_for():
     assert crowding(dict.fromkeys("abcdef", 2_000)) == frozenset("abcdef")
 
 
-async def test_what_waits_in_the_store_is_claimed_by_tenants_in_turn(stage: Stage, executor: ScriptedExecutor):
+async def test_waiting_executions_are_claimed_by_tenants_in_turn(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join(Limits(capacity=600))
     for tenant, count in ((LOUD, 700), (QUIET, 3)):
@@ -172,7 +170,9 @@ async def test_what_waits_in_the_store_is_claimed_by_tenants_in_turn(stage: Stag
     assert 0 < await stage.store.count_executions(ExecutionQuery(LOUD, state=State.RUNNING)) <= 450
 
 
-async def test_a_tenant_that_fills_the_memory_gives_back_what_has_not_begun(stage: Stage, executor: ScriptedExecutor):
+async def test_a_tenant_that_fills_the_memory_releases_claims_that_have_not_started(
+    stage: Stage, executor: ScriptedExecutor
+):
     executor.hold()
     engine = await stage.join(Limits(capacity=8, concurrency=1))
     for tenant, count in (("a", 6), ("b", 6), ("c", 1)):
@@ -196,7 +196,7 @@ async def test_a_tenant_that_fills_the_memory_gives_back_what_has_not_begun(stag
         assert [(e.state, e.attempt) for e in found] == [(State.COMPLETED, 1)] * count, "no attempt was counted"
 
 
-async def test_an_endpoint_of_one_tenant_that_hangs_does_not_hold_up_what_others_send_there(
+async def test_a_hanging_endpoint_of_one_tenant_does_not_delay_requests_of_others_to_it(
     stage: Stage, executor: ScriptedExecutor
 ):
     await stage.join(Limits(endpoint=4))
@@ -211,8 +211,8 @@ async def test_an_endpoint_of_one_tenant_that_hangs_does_not_hold_up_what_others
     assert found.state is State.COMPLETED
 
 
-async def test_a_place_is_never_lost_however_claims_come_go_and_are_cancelled(stage: Stage, executor: ScriptedExecutor):
-    """Cancel what waits for an endpoint, one by one, from each end: the rest runs."""
+async def test_no_place_is_lost_whatever_claims_are_added_ended_and_cancelled(stage: Stage, executor: ScriptedExecutor):
+    """Cancels claims that wait for an endpoint, one by one, from each end: the rest runs."""
     await stage.join(Limits(endpoint=1, concurrency=2))
     url = "https://one.example/x"
     executor.hold(url)

@@ -1,4 +1,4 @@
-"""What a node knows of the circuits: it reads what has changed, all of it now and then, and keeps a bounded number."""
+"""The circuits that a node caches: it reads changes, sometimes everything, and keeps a bounded number."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from samples import TENANT, URL, add_execution, spec
 
 
 class Counted(FlakyStore):
-    """Counts the circuits that were read, reading by reading."""
+    """Counts the circuits of each read."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -38,7 +38,7 @@ class Counted(FlakyStore):
 
 @pytest.fixture
 async def writer(store: Store, clock: HandClock) -> Stage:
-    """A node whose requests all fail."""
+    """Returns a node whose requests all fail."""
     stage = Stage(store, clock, ScriptedExecutor())
     stage.registry = MemoryRegistry(clock, 5)
     await stage.join(node_name="a", breaker=Rules(1, 4 * SECOND))
@@ -53,7 +53,7 @@ async def counted(store: Store) -> Counted:
 
 @pytest.fixture
 async def reader(counted: Counted, writer: Stage) -> Breaker:
-    """What another node knows."""
+    """Returns the breaker of another node."""
     known = Breaker(counted, writer.clock, writer.events, Rules(1, 4 * SECOND), shared=True)  # type: ignore[arg-type]
     await known.load()
     counted.read.clear()
@@ -68,7 +68,7 @@ async def fail_at(stage: Stage, url: str = URL, tenant: str = TENANT) -> None:
     await stage.settle()
 
 
-async def test_it_reads_what_has_changed_and_nothing_else(writer: Stage, reader: Breaker, counted: Counted):
+async def test_only_changed_circuits_are_read(writer: Stage, reader: Breaker, counted: Counted):
     for n in range(6):
         await fail_at(writer, f"https://{n}.example/")
     await reader.run_once()
@@ -81,7 +81,7 @@ async def test_it_reads_what_has_changed_and_nothing_else(writer: Stage, reader:
     assert len(reader._circuits) == 7
 
 
-async def test_it_learns_that_another_node_or_a_person_has_closed_one(writer: Stage, reader: Breaker):
+async def test_a_circuit_closed_by_another_node_or_by_hand_is_read_as_closed(writer: Stage, reader: Breaker):
     await fail_at(writer)
     await reader.run_once()
     assert NUMBER in reader._circuits
@@ -90,7 +90,7 @@ async def test_it_learns_that_another_node_or_a_person_has_closed_one(writer: St
     assert NUMBER not in reader._circuits
 
 
-async def test_what_was_pruned_is_forgotten_when_all_is_read_again(writer: Stage, reader: Breaker, counted: Counted):
+async def test_pruned_circuits_are_forgotten_at_the_next_full_read(writer: Stage, reader: Breaker, counted: Counted):
     await fail_at(writer)
     await reader.run_once()
     await writer.store.apply([c.Prune(0, 0, 0, 10, writer.clock.now() + DAY)])
@@ -104,7 +104,7 @@ async def test_what_was_pruned_is_forgotten_when_all_is_read_again(writer: Stage
     assert counted.marks[-1] is not None, "from then on changes again"
 
 
-async def test_more_changes_than_fit_are_read_as_a_whole(
+async def test_too_many_changes_cause_a_full_read(
     writer: Stage, reader: Breaker, counted: Counted, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(engine_breaker, "MOST_KNOWN", 3)
@@ -117,7 +117,7 @@ async def test_more_changes_than_fit_are_read_as_a_whole(
     assert reader._circuits.numbers() == {circuit.circuit for circuit in latest}
 
 
-async def test_a_tenant_whose_targets_all_fail_pushes_out_its_own_only(
+async def test_a_tenant_with_many_failed_targets_evicts_only_its_own_circuits(
     writer: Stage, reader: Breaker, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(breaker, "MOST_OF_TENANT", 3)
@@ -132,14 +132,14 @@ async def test_a_tenant_whose_targets_all_fail_pushes_out_its_own_only(
     assert len(await writer.store.list_circuits(None, 100)) == 4
 
 
-async def test_what_is_learnt_while_changes_are_read_is_read_again(writer: Stage, reader: Breaker, counted: Counted):
+async def test_circuits_updated_during_a_read_are_read_again(writer: Stage, reader: Breaker, counted: Counted):
     await fail_at(writer)
     mine = await writer.store.get_circuit(NUMBER)
     read = counted.list_changed_circuits
 
     async def meanwhile(since: int | None, limit: int) -> Any:
         changes = await read(since, limit)
-        reader.learn([(NUMBER, None)])  # older or newer: who knows
+        reader.learn([(NUMBER, None)])  # older or newer than the read
         return changes
 
     counted.list_changed_circuits = meanwhile  # type: ignore[method-assign]

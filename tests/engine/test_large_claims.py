@@ -1,4 +1,4 @@
-"""Memory for claims is counted by what each takes: large ones are shared as many small ones are."""
+"""Memory for claims is counted in places: one large claim counts like several small ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def test_a_claim_takes_its_places_until_it_is_recorded():
     assert attempts.dispatcher.room() == 400 - 60
 
 
-async def test_a_tenant_gives_back_as_many_places_as_are_wanted():
+async def test_a_tenant_releases_as_many_places_as_requested():
     attempts = Attempts(Limits(capacity=200, concurrency=1), hold=True)
     attempts.dispatcher.offer([large(n, 20, tenant="a") for n in range(10)])
     returned = attempts.dispatcher.make_room(50, ["b"])
@@ -54,7 +54,7 @@ async def test_a_tenant_gives_back_as_many_places_as_are_wanted():
     assert attempts.dispatcher.room() == 60
 
 
-async def test_large_claims_that_were_cancelled_are_not_kept():
+async def test_cancelled_large_claims_are_not_kept():
     attempts = Attempts(Limits(concurrency=1), hold=True)
     claims = [large(n, 60) for n in range(20)]
     attempts.dispatcher.offer([claim_of(100), *claims, claim_of(101)])
@@ -76,10 +76,10 @@ async def test_due_timers_are_read_ahead_only_as_far_as_memory_allows(timers: Ti
     assert reading.held() in range(timer_buffer.MOST_EXTRA // 100, timer_buffer.MOST_EXTRA // 100 + 2 * timers.most)
     taken = reading.take(SOON, 60)
     assert taken is not None
-    assert reading.read_on(SOON), "and it goes on as these are fired"
+    assert reading.read_on(SOON), "the next read starts when these are fired"
 
 
-async def test_what_has_no_room_stays_queued_and_runs_as_room_opens(stage: Stage, executor: ScriptedExecutor):
+async def test_executions_without_room_stay_queued_and_run_when_there_is_room(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join(Limits(capacity=320))
     for _ in range(20):
@@ -95,7 +95,7 @@ async def test_what_has_no_room_stays_queued_and_runs_as_room_opens(stage: Stage
     assert len(executor.attempts) == 20
 
 
-async def test_runs_by_hand_of_one_large_job_are_claimed_a_few_at_a_time(stage: Stage, executor: ScriptedExecutor):
+async def test_manual_executions_of_a_large_job_are_claimed_a_few_at_a_time(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join(Limits(capacity=320))
     job_id = await stage.add_job(job("2027-01-01T00:00:00Z"))
@@ -112,7 +112,7 @@ async def test_runs_by_hand_of_one_large_job_are_claimed_a_few_at_a_time(stage: 
     assert await stage.states(job_id) == [State.COMPLETED] * 30
 
 
-async def test_another_tenant_gets_its_share_of_the_memory_from_one_with_large_claims():
+async def test_a_tenant_with_large_claims_releases_memory_for_another_tenant():
     backlogs = Backlogs()
     claimer, dispatcher = claimer_of(backlogs, capacity=4000, concurrency=10)
     backlogs.places = 100
@@ -127,7 +127,7 @@ async def test_another_tenant_gets_its_share_of_the_memory_from_one_with_large_c
     assert backlogs.commands[Release]
 
 
-def test_a_run_that_was_handed_out_is_remembered_without_its_arguments():
+def test_a_claim_handed_to_a_worker_is_remembered_without_its_arguments():
     call = PythonJob(name="a", schedule=AT, payload=PythonCall("f", BODY, {"a": 1}))
     claim = msgspec.structs.replace(claim_of(1), spec=call, places=60)
     lean = claim.without_arguments()

@@ -1,4 +1,4 @@
-"""A node looks now and then whether it holds all that the ledger says it runs."""
+"""A node regularly checks that it holds the claims that it has in the ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ URL = "https://hook.example/run"
 
 
 async def lose(stage: Stage, job_id: str) -> None:
-    """As a defect would: the claim is in the ledger, and nowhere else."""
+    """Simulates a defect: the claim is in the ledger, and nowhere else."""
     (execution,) = await stage.executions(job_id)
     claim = stage.engine.term.dispatcher._queue.waiting[execution.execution_id]
     stage.engine.term.dispatcher._queue.remove(claim)
@@ -58,14 +58,14 @@ async def test_an_execution_that_the_node_lost_is_returned_and_runs(stage: Stage
     assert attempt.error_type is ErrorType.LEASE_LOST
 
 
-async def test_what_is_to_run_at_most_once_is_not_run_again(stage: Stage, executor: ScriptedExecutor):
+async def test_a_lost_at_most_once_execution_is_not_run_again(stage: Stage, executor: ScriptedExecutor):
     job_id = await stuck(stage, executor, delivery=Delivery.AT_MOST_ONCE)
     for _ in range(2):
         stage.clock.set(await stage.engine.term.ledger_check.run_once())
     assert await stage.states(job_id) == [State.FAILED]
 
 
-async def test_what_runs_waits_or_is_about_to_be_recorded_is_left_alone(stage: Stage, executor: ScriptedExecutor):
+async def test_running_waiting_and_unrecorded_executions_are_not_returned(stage: Stage, executor: ScriptedExecutor):
     executor.hold(URL)
     await stage.join(Limits(concurrency=1))
     jobs = [await stage.add_job(spec("immediate", url=URL)) for _ in range(3)]
@@ -82,7 +82,7 @@ async def test_what_runs_waits_or_is_about_to_be_recorded_is_left_alone(stage: S
     assert [await stage.states(job_id) for job_id in jobs] == [[State.COMPLETED]] * 3
 
 
-async def test_a_later_claim_of_the_same_execution_is_another_claim(stage: Stage, executor: ScriptedExecutor):
+async def test_a_later_claim_of_an_execution_counts_as_another_claim(stage: Stage, executor: ScriptedExecutor):
     job_id = await stuck(stage, executor)
     check = stage.engine.term.ledger_check
     await check.run_once()
@@ -94,7 +94,7 @@ async def test_a_later_claim_of_the_same_execution_is_another_claim(stage: Stage
 
 
 class Silent:
-    """A store that writes a fire, and does not answer for a while."""
+    """A store that writes a fire, and does not respond for a while."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -111,7 +111,7 @@ class Silent:
         return getattr(self._store, name)
 
 
-async def test_what_was_fired_and_not_answered_yet_is_not_lost_however_long_that_takes(
+async def test_executions_of_a_fire_in_flight_are_not_returned_however_long_it_takes(
     stage: Stage, executor: ScriptedExecutor
 ):
     silent = Silent(stage.store)

@@ -30,7 +30,7 @@ async def test_the_highest_priority_runs_first(stage: Stage, executor: ScriptedE
     assert [by_id[attempt.claim.job_id] for attempt in executor.attempts] == sorted(priorities, reverse=True)
 
 
-async def test_no_more_run_at_once_than_allowed(stage: Stage, executor: ScriptedExecutor):
+async def test_no_more_attempts_run_at_once_than_allowed(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join(Limits(concurrency=3))
     for _ in range(10):
@@ -42,7 +42,7 @@ async def test_no_more_run_at_once_than_allowed(stage: Stage, executor: Scripted
     assert await count(stage, State.COMPLETED) == 10
 
 
-async def test_a_hanging_endpoint_takes_its_share_and_delays_no_other(stage: Stage, executor: ScriptedExecutor):
+async def test_a_hanging_endpoint_delays_no_other_endpoint(stage: Stage, executor: ScriptedExecutor):
     executor.hold(HANGS)
     await stage.join(Limits(concurrency=4, endpoint=2))
     for _ in range(6):
@@ -57,7 +57,7 @@ async def test_a_hanging_endpoint_takes_its_share_and_delays_no_other(stage: Sta
     assert await count(stage, State.COMPLETED) == 12
 
 
-async def test_a_busy_tenant_takes_its_share_and_delays_no_other(stage: Stage, executor: ScriptedExecutor):
+async def test_a_busy_tenant_delays_no_other_tenant(stage: Stage, executor: ScriptedExecutor):
     await stage.join(Limits(concurrency=4, tenant=2))
     for n in range(6):
         executor.hold(f"https://{n}.example/x")
@@ -73,10 +73,10 @@ async def test_a_busy_tenant_takes_its_share_and_delays_no_other(stage: Stage, e
     assert await count(stage, State.COMPLETED) == 6
 
 
-async def test_a_place_at_an_endpoint_that_a_busy_tenant_cannot_take_goes_to_another(
+async def test_a_place_at_an_endpoint_that_a_busy_tenant_cannot_use_goes_to_another_tenant(
     stage: Stage, executor: ScriptedExecutor
 ):
-    """The shared endpoint has two places, a tenant two: a run that waits for its tenant must not hold that place."""
+    """Two places for the endpoint, two for a tenant: a claim that waits for its tenant must not hold a place."""
     await stage.join(Limits(endpoint=2, tenant=2))
     shared, long_a, long_b = "https://shared.example/x", "https://a.example/x", "https://b.example/x"
     for url in (shared, long_a, long_b):
@@ -103,7 +103,7 @@ async def test_a_place_at_an_endpoint_that_a_busy_tenant_cannot_take_goes_to_ano
     assert await stage.states(blocked) == [State.COMPLETED]
 
 
-async def test_a_place_of_a_tenant_that_a_full_endpoint_cannot_use_goes_to_its_other_runs(
+async def test_a_place_of_a_tenant_that_a_full_endpoint_cannot_use_goes_to_its_other_endpoints(
     stage: Stage, executor: ScriptedExecutor
 ):
     await stage.join(Limits(endpoint=1, tenant=2))
@@ -125,7 +125,7 @@ async def test_a_place_of_a_tenant_that_a_full_endpoint_cannot_use_goes_to_its_o
     assert await stage.states(blocked) == [State.COMPLETED]
 
 
-async def test_what_does_not_fit_waits_in_the_store_and_runs_later(stage: Stage, executor: ScriptedExecutor):
+async def test_executions_beyond_the_capacity_wait_in_the_store_and_run_later(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join(Limits(capacity=10, concurrency=4))
     jobs = tuple(new_job(spec("2026-01-01T00:01:00Z")) for _ in range(60))
@@ -167,7 +167,7 @@ async def test_a_hanging_endpoint_never_fills_all_of_the_memory(stage: Stage, ex
     assert await count(stage, State.COMPLETED) == share + 10
 
 
-async def test_a_dispatcher_that_is_closed_has_no_room(stage: Stage):
+async def test_a_closed_dispatcher_has_no_room(stage: Stage):
     engine = await stage.join()
     await engine.term.dispatcher.drain(0)
     assert engine.term.dispatcher.room() == 0

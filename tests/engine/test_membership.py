@@ -1,4 +1,4 @@
-"""Membership: what a node believes to own, and when it stops believing."""
+"""Membership: which shards a node owns by its own view, and when it gives them up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TTL, MARGIN = 5.0, 1.0
 
 
 class Line(MemoryRegistry):
-    """A registry whose line can be cut: the call is not made, or its answer is lost."""
+    """A registry whose calls can fail: the call is not made, or its response is lost."""
 
     def __init__(self, clock: HandClock) -> None:
         super().__init__(clock, TTL)
@@ -65,7 +65,7 @@ class Line(MemoryRegistry):
 
 
 class Node(Membership):
-    """One that writes down what it was told."""
+    """A node that records its callbacks."""
 
     def __init__(self, registry: Any, clock: HandClock, node: int, name: str = "", roles: str = "timer") -> None:
         self.gained: list[Mapping[int, int]] = []
@@ -111,7 +111,7 @@ async def test_an_idle_heartbeat_is_one_call(line: Line, clock: HandClock):
     assert node.view.now == clock.now()
 
 
-async def test_a_second_node_has_its_share_after_two_heartbeats(line: Line, clock: HandClock):
+async def test_a_second_node_owns_its_share_after_two_heartbeats(line: Line, clock: HandClock):
     first, second = Node(line, clock, 1), Node(line, clock, 2)
     await first.run_once()
     await second.run_once()
@@ -126,7 +126,7 @@ async def test_a_second_node_has_its_share_after_two_heartbeats(line: Line, cloc
     assert runs_housekeeping(first.owned)
 
 
-async def test_what_is_given_up_is_dropped_before_the_registry_hears_of_it(line: Line, clock: HandClock):
+async def test_shards_are_dropped_before_they_are_released_in_the_registry(line: Line, clock: HandClock):
     first, second = Node(line, clock, 1), Node(line, clock, 2)
     await first.run_once()
     await second.run_once()
@@ -136,14 +136,14 @@ async def test_what_is_given_up_is_dropped_before_the_registry_hears_of_it(line:
     assert seen == [32]
 
 
-async def test_a_node_without_the_timer_role_lives_and_owns_nothing(line: Line, clock: HandClock):
+async def test_a_node_without_the_timer_role_has_a_lease_and_no_shards(line: Line, clock: HandClock):
     node = Node(line, clock, 1, roles="api worker")
     await node.run_once()
     assert (node.standing, node.owned, line.calls) == (Standing.TRUSTED, {}, ["join"])
 
 
-async def test_trust_ends_by_the_clock_alone(line: Line, clock: HandClock):
-    """A process that was stopped finds out at its first look: no task of its own need have run."""
+async def test_trust_ends_without_any_task_of_the_node(line: Line, clock: HandClock):
+    """A suspended process notices at its first check, although none of its tasks has run."""
     node = Node(line, clock, 1)
     await node.run_once()
     clock.advance(TTL - MARGIN - 0.001)
@@ -156,7 +156,7 @@ async def test_trust_ends_by_the_clock_alone(line: Line, clock: HandClock):
     assert not node.is_trusted()
 
 
-async def test_trust_counts_from_the_sending_not_from_the_answer(line: Line, clock: HandClock):
+async def test_trust_counts_from_the_sending_of_the_renewal(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     await node.run_once()
     clock.advance(1)
@@ -169,7 +169,7 @@ async def test_trust_counts_from_the_sending_not_from_the_answer(line: Line, clo
     assert node.owned == {}
 
 
-async def test_a_heartbeat_that_fails_is_sent_again_soon_and_shown(line: Line, clock: HandClock):
+async def test_a_failed_heartbeat_is_retried_soon_and_shown_as_a_failure(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     await node.run_once()
     line.cut = ["renew"]
@@ -185,7 +185,7 @@ async def test_a_heartbeat_that_fails_is_sent_again_soon_and_shown(line: Line, c
     assert node.failure is None
 
 
-async def test_in_doubt_all_is_dropped_and_a_renewal_in_time_gains_it_anew(line: Line, clock: HandClock):
+async def test_shards_are_dropped_in_doubt_and_gained_again_by_a_renewal(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     await node.run_once()
     mine = node.owned
@@ -199,8 +199,8 @@ async def test_in_doubt_all_is_dropped_and_a_renewal_in_time_gains_it_anew(line:
     assert (node.standing, node.owned, node.gained) == (Standing.TRUSTED, mine, [mine, mine])
 
 
-async def test_who_looked_while_it_was_in_doubt_is_told_anew(line: Line, clock: HandClock):
-    """No heartbeat failed: the process was stopped, dropped its timers as it looked at the lease, and was renewed."""
+async def test_shards_are_reported_as_gained_again_after_an_unnoticed_doubt(line: Line, clock: HandClock):
+    """No heartbeat failed: the process was suspended, dropped its timers when it checked its lease, and was renewed."""
     node = Node(line, clock, 1)
     await node.run_once()
     mine = node.owned
@@ -210,8 +210,8 @@ async def test_who_looked_while_it_was_in_doubt_is_told_anew(line: Line, clock: 
     assert (node.lost, node.gained) == ([mine], [mine, mine])
 
 
-async def test_a_node_that_owns_nothing_is_told_that_a_doubt_came_to_nothing(line: Line, clock: HandClock):
-    """A worker has runs that wait for it, and no shards that it could gain anew."""
+async def test_on_trusted_is_called_on_a_node_without_shards(line: Line, clock: HandClock):
+    """A node with the role worker may hold waiting claims, and gains no shards."""
     node = Node(line, clock, 1, roles="worker")
     await node.run_once()
     assert node.trusted == [True]
@@ -224,14 +224,14 @@ async def test_a_node_that_owns_nothing_is_told_that_a_doubt_came_to_nothing(lin
     assert (node.trusted, node.gained) == ([True, True], [])
 
 
-async def test_a_refused_renewal_is_the_end_of_this_node(line: Line, clock: HandClock):
+async def test_a_refused_renewal_fences_this_node(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     await node.run_once()
     mine = node.owned
     clock.advance(TTL)
     with capture_logs() as logs:
         assert await node.run_once() == LATEST
-    assert "start anew" in logs[0]["event"]
+    assert "join again" in logs[0]["event"]
     assert (node.standing, node.owned, node.lost, node.ended) == (Standing.LOST, {}, [mine], 1)
     line.calls.clear()
     assert await node.run_once() == LATEST
@@ -240,7 +240,7 @@ async def test_a_refused_renewal_is_the_end_of_this_node(line: Line, clock: Hand
     assert line.calls == []
 
 
-async def test_a_node_that_starts_again_takes_over_at_once_at_a_later_epoch(line: Line, clock: HandClock):
+async def test_a_restarted_node_takes_its_shards_at_once_at_a_later_epoch(line: Line, clock: HandClock):
     before = Node(line, clock, 1, "a")
     await before.run_once()
     after = Node(line, clock, 2, "a")
@@ -251,7 +251,7 @@ async def test_a_node_that_starts_again_takes_over_at_once_at_a_later_epoch(line
     assert (before.ended, before.owned) == (1, {})
 
 
-async def test_leaving_hands_over_within_one_heartbeat_of_the_others(line: Line, clock: HandClock):
+async def test_the_shards_of_a_leaving_node_are_taken_within_one_heartbeat(line: Line, clock: HandClock):
     first, second = Node(line, clock, 1), Node(line, clock, 2)
     for _ in range(3):
         await first.run_once()
@@ -259,7 +259,7 @@ async def test_leaving_hands_over_within_one_heartbeat_of_the_others(line: Line,
     mine = first.owned
     await first.leave()
     assert (first.owned, first.lost[-1], first.standing) == ({}, mine, Standing.LOST)
-    assert first.ended == 0  # nobody need start anew
+    assert first.ended == 0  # no node has to join again
     await second.run_once()
     assert len(second.owned) == SHARDS
     await first.leave()
@@ -267,7 +267,7 @@ async def test_leaving_hands_over_within_one_heartbeat_of_the_others(line: Line,
 
 
 @pytest.mark.parametrize("expired", [False, True])
-async def test_leaving_while_a_heartbeat_is_under_way_gains_nothing_more(line: Line, clock: HandClock, expired: bool):
+async def test_a_heartbeat_in_flight_gains_nothing_after_the_node_has_left(line: Line, clock: HandClock, expired: bool):
     node = Node(line, clock, 1)
     await node.start()
     await until(lambda: len(node.owned) == SHARDS and clock.waiting() == 1)
@@ -284,7 +284,7 @@ async def test_leaving_while_a_heartbeat_is_under_way_gains_nothing_more(line: L
     assert (await line.view()).expired == (1,)
 
 
-async def test_a_stop_goes_on_when_leaving_fails(line: Line, clock: HandClock):
+async def test_a_failed_leave_does_not_stop_the_stop(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     await node.run_once()
     line.cut = ["leave"]
@@ -294,7 +294,7 @@ async def test_a_stop_goes_on_when_leaving_fails(line: Line, clock: HandClock):
     assert node.owned == {}
 
 
-async def test_a_join_whose_answer_was_lost_is_repeated(line: Line, clock: HandClock):
+async def test_a_join_whose_response_was_lost_is_repeated(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     line.answer_lost = ["join"]
     await node.run_once()
@@ -304,7 +304,7 @@ async def test_a_join_whose_answer_was_lost_is_repeated(line: Line, clock: HandC
     assert len(node.owned) == SHARDS
 
 
-async def test_a_take_whose_answer_was_lost_shows_in_the_next_view(line: Line, clock: HandClock):
+async def test_a_take_whose_response_was_lost_shows_in_the_next_view(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     line.answer_lost = ["take"]
     await node.run_once()
@@ -313,7 +313,7 @@ async def test_a_take_whose_answer_was_lost_shows_in_the_next_view(line: Line, c
     assert node.owned == dict.fromkeys(range(SHARDS), 1)
 
 
-async def test_a_take_that_is_answered_after_trust_has_ended_is_not_believed(line: Line, clock: HandClock):
+async def test_shards_taken_after_the_end_of_trust_are_not_owned(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     line.after = lambda call: clock.advance(TTL - MARGIN) if call == "take" else None
     await node.run_once()
@@ -323,8 +323,8 @@ async def test_a_take_that_is_answered_after_trust_has_ended_is_not_believed(lin
     assert len(node.owned) == SHARDS
 
 
-async def test_what_was_given_up_is_not_believed_although_the_view_still_shows_it(line: Line, clock: HandClock):
-    """The release may be on its way still, and take effect right after the view was read."""
+async def test_released_shards_are_not_owned_although_the_view_still_shows_them(line: Line, clock: HandClock):
+    """The release may still be in flight, and take effect right after the view was read."""
     first, second = Node(line, clock, 1), Node(line, clock, 2)
     await first.run_once()
     await second.run_once()
@@ -335,28 +335,28 @@ async def test_what_was_given_up_is_not_believed_although_the_view_still_shows_i
     assert len(first.owned) == 32
     await second.leave()
     await first.run_once()
-    assert len(first.owned) == 32  # although it should have all: it can't know what became of the releases
+    assert len(first.owned) == 32  # although it should own all: the result of its releases is unknown
     line.cut = []
     await first.run_once()
     assert [first.owned[shard] for shard in (0, 31, 32, 63)] == [1, 1, 2, 2]
 
 
-async def test_a_release_that_arrives_late_makes_no_two_believe(line: Line, clock: HandClock):
+async def test_a_late_release_never_gives_a_shard_two_owners(line: Line, clock: HandClock):
     first, second = Node(line, clock, 1), Node(line, clock, 2)
     await first.run_once()
     await second.run_once()
     line.cut = ["release"]
-    await first.run_once()  # gives up 32 to 63; it seems that this was lost
+    await first.run_once()  # gives up 32 to 63; the response is lost
     await second.leave()
-    await first.run_once()  # a view in which they are its own still, and it should have them all
-    await MemoryRegistry.release(line, 1, dict.fromkeys(range(32, 64), 1))  # now it arrives
+    await first.run_once()  # a view that still shows them as its own, and that it should own all
+    await MemoryRegistry.release(line, 1, dict.fromkeys(range(32, 64), 1))  # now the release arrives
     third = Node(line, clock, 3)
     await third.run_once()
     assert len(third.owned) == 32
     assert not first.owned.keys() & third.owned.keys()
 
 
-async def test_a_dead_node_is_replaced_when_its_lease_expires_not_a_heartbeat_later(line: Line, clock: HandClock):
+async def test_a_dead_node_is_replaced_as_soon_as_its_lease_expires(line: Line, clock: HandClock):
     first, second = Node(line, clock, 1), Node(line, clock, 2)
     await first.run_once()
     await second.run_once()
@@ -371,7 +371,7 @@ async def test_a_dead_node_is_replaced_when_its_lease_expires_not_a_heartbeat_la
     assert clock.now() - died_at == TTL * SECOND + AFTER_EXPIRY
 
 
-async def test_who_gets_less_than_it_wanted_looks_again_soon(line: Line, clock: HandClock):
+async def test_a_node_that_took_too_few_shards_retries_soon(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     await MemoryRegistry.join(line, 2, "b", ["worker"])
 
@@ -386,7 +386,7 @@ async def test_who_gets_less_than_it_wanted_looks_again_soon(line: Line, clock: 
     assert len(node.owned) == SHARDS - 2
 
 
-async def test_a_node_that_is_alone_owns_everything_for_ever(clock: HandClock):
+async def test_a_single_node_owns_all_shards_for_ever(clock: HandClock):
     node = Node(EmbeddedRegistry(), clock, 5)
     assert await node.run_once() == LATEST
     clock.advance(1_000_000)
@@ -395,7 +395,7 @@ async def test_a_node_that_is_alone_owns_everything_for_ever(clock: HandClock):
     assert node.owned == {}
 
 
-async def test_it_beats_by_itself_and_a_leave_ends_the_loop(line: Line, clock: HandClock):
+async def test_the_loop_sends_heartbeats_until_the_node_leaves(line: Line, clock: HandClock):
     node = Node(line, clock, 1)
     await node.start()
     for calls in (2, 3, 4, 5):

@@ -1,4 +1,4 @@
-"""Overlap, from end to end: what happens to a due instant while the one before still runs."""
+"""Overlap, from end to end: how a due instant is decided while the last execution still runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from samples import NOW, spec
 
 
 async def three_minutes(stage: Stage, policy: str) -> str:
-    """A job that is due each minute and whose first run does not end; three instants have come."""
+    """Returns a job that is due each minute and whose first execution does not end, after three instants."""
     await stage.join()
     stage.executor.hold()
     job_id = await stage.add_job(spec("every 1m", overlap=policy))
@@ -46,7 +46,7 @@ async def test_each_policy_decides_every_instant(
     assert [e.scheduled_at for e in await stage.executions(job_id)] == [NOW + n * MINUTE for n in (1, 2, 3)]
 
 
-async def test_queued_runs_follow_each_other_one_at_a_time(stage: Stage, executor: ScriptedExecutor):
+async def test_queued_executions_run_one_at_a_time(stage: Stage, executor: ScriptedExecutor):
     job_id = await three_minutes(stage, "queue_all")
     assert executor.running() == 1
     await let_go(stage)
@@ -54,14 +54,14 @@ async def test_queued_runs_follow_each_other_one_at_a_time(stage: Stage, executo
     assert await stage.states(job_id) == [State.COMPLETED] * 3
 
 
-async def test_an_instant_after_the_running_one_ended_runs(stage: Stage, executor: ScriptedExecutor):
+async def test_an_instant_after_the_end_of_the_last_execution_runs(stage: Stage, executor: ScriptedExecutor):
     await three_minutes(stage, "skip")
     await let_go(stage)
     await stage.pass_time(60, step=60)
     assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + MINUTE, NOW + 4 * MINUTE]
 
 
-async def test_siblings_of_a_short_downtime_run_one_after_the_other(stage: Stage, executor: ScriptedExecutor):
+async def test_late_executions_of_a_short_downtime_run_one_after_the_other(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     executor.hold()
     job_id = await stage.add_job(spec("every 1s"))
@@ -73,7 +73,7 @@ async def test_siblings_of_a_short_downtime_run_one_after_the_other(stage: Stage
     assert [attempt.claim.scheduled_at - NOW for attempt in executor.attempts] == [1000, 2000, 3000, 4000, 5000]
 
 
-async def test_the_end_of_a_sibling_tells_at_once_that_the_next_one_may_run(stage: Stage, executor: ScriptedExecutor):
+async def test_the_end_of_an_execution_hints_at_the_queued_one_of_its_job(stage: Stage, executor: ScriptedExecutor):
     engine = await stage.join()
     executor.hold()
     await stage.add_job(spec("every 1s"))
@@ -86,10 +86,8 @@ async def test_the_end_of_a_sibling_tells_at_once_that_the_next_one_may_run(stag
     assert hints == [stage.clock.now()]
 
 
-async def test_the_end_of_a_punctual_execution_that_nothing_waits_for_tells_nobody(
-    stage: Stage, executor: ScriptedExecutor
-):
-    """Each such word costs a look into the store."""
+async def test_the_end_of_an_execution_without_a_queued_one_sends_no_hint(stage: Stage, executor: ScriptedExecutor):
+    """Each hint costs a query."""
     engine = await stage.join()
     hints: list[int] = []
     engine.term.claimer.hint = hints.append  # type: ignore[method-assign]
@@ -109,7 +107,7 @@ async def test_the_end_of_a_punctual_execution_that_nothing_waits_for_tells_nobo
         ("cancel_running", ["CANCELLED"] + ["SKIPPED"] * 4 + ["COMPLETED"]),
     ],
 )
-async def test_late_instants_beside_an_open_execution_are_decided_as_the_policy_says(
+async def test_the_overlap_policy_decides_late_instants_during_an_open_execution(
     stage: Stage, executor: ScriptedExecutor, policy: str, in_the_end: list[str]
 ):
     await stage.join()

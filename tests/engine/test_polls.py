@@ -1,4 +1,4 @@
-"""Polls of many workers: they share looks into the store, take turns by tenant, and are bounded."""
+"""Polls of many workers: they share queries, take turns by tenant, and are bounded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTILE = "globex"
 
 
 class Looks(FlakyStore):
-    """Counts what polls ask for, and may let them wait."""
+    """Counts the queries of polls, and can delay them."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
@@ -83,7 +83,7 @@ async def looks(stage: Stage, store: Store) -> Looks:
 async def polling(
     stage: Stage, count: int, tenant: str = TENANT, *, apart: bool = False, free: int = 10
 ) -> AsyncIterator[list[asyncio.Task[Polled]]]:
-    """So many workers that wait for something; `apart`: each for a function of its own."""
+    """Starts this many polling workers; `apart`: each for its own function."""
     gateway = stage.engine.term.worker_gateway
     asked = []
     for number in range(count):
@@ -99,12 +99,12 @@ async def polling(
 
 
 async def quiet(stage: Stage, waiting: int) -> None:
-    """So many polls wait, and nobody looks for them."""
-    of_desk = stage.engine.term.worker_gateway._polls
-    await until(lambda: of_desk.waiting() == waiting and not of_desk._turns)
+    """Returns whether this many polls wait, and no query is made for them."""
+    polls = stage.engine.term.worker_gateway.polls
+    await until(lambda: polls.waiting() == waiting and not polls._turns)
 
 
-async def test_a_hint_costs_one_look_for_all_workers_of_the_same_functions(stage: Stage, looks: Looks):
+async def test_a_hint_costs_one_query_for_all_workers_of_the_same_functions(stage: Stage, looks: Looks):
     async with polling(stage, 200):
         await quiet(stage, 200)
         looks.forget()
@@ -115,7 +115,7 @@ async def test_a_hint_costs_one_look_for_all_workers_of_the_same_functions(stage
         assert looks.claims == 0
 
 
-async def test_many_hints_at_once_are_one(stage: Stage, looks: Looks):
+async def test_many_simultaneous_hints_are_merged(stage: Stage, looks: Looks):
     async with polling(stage, 20, apart=True):
         await quiet(stage, 20)
         looks.forget()
@@ -126,9 +126,7 @@ async def test_many_hints_at_once_are_one(stage: Stage, looks: Looks):
         assert len(looks.looks) <= 60
 
 
-async def test_one_execution_is_claimed_by_the_worker_that_waited_longest_and_the_others_ask_for_nothing(
-    stage: Stage, looks: Looks
-):
+async def test_one_execution_is_claimed_for_the_worker_that_waited_longest_and_for_no_other(stage: Stage, looks: Looks):
     async with polling(stage, 100) as asked:
         await quiet(stage, 100)
         looks.forget()
@@ -146,18 +144,18 @@ async def test_a_burst_is_claimed_for_several_workers_in_one_commit(stage: Stage
     await stage.tick()
     gate = looks.hold(ClaimExecutions)
     async with polling(stage, 10) as asked:
-        await until(lambda: bool(looks.held) and stage.engine.term.worker_gateway._polls._places[TENANT] == 10)
+        await until(lambda: bool(looks.held) and stage.engine.term.worker_gateway.polls._places[TENANT] == 10)
         gate.set()
         polled = await asyncio.gather(*asked)
     assert [len(one.assignments) for one in polled] == [10] * 10
     assert looks.commits_with_claims <= 5  # for 1, 2, 4 and 3 of them
 
 
-async def test_a_tenant_with_many_workers_delays_another_by_its_turn_and_no_more(stage: Stage, looks: Looks):
+async def test_a_tenant_with_many_workers_delays_another_by_one_turn(stage: Stage, looks: Looks):
     mine = (endpoint_of_function(TENANT, ADD),)
     async with polling(stage, 100, HOSTILE, apart=True), polling(stage, 1):
         await quiet(stage, 101)
-        looks.go.clear()  # the store is slow: everybody who is to be looked for stands in line
+        looks.go.clear()  # the store is slow: all polls wait for their query
         looks.forget()
         stage.engine.term.worker_gateway.polls.hint()
         await until(lambda: bool(looks.looks))
@@ -167,7 +165,7 @@ async def test_a_tenant_with_many_workers_delays_another_by_its_turn_and_no_more
         await quiet(stage, 101)
 
 
-async def test_polls_read_one_at_a_time_so_that_the_node_finds_a_connection(stage: Stage, looks: Looks):
+async def test_polls_read_one_at_a_time_and_leave_connections_to_the_node(stage: Stage, looks: Looks):
     async with polling(stage, 50, apart=True):
         await quiet(stage, 50)
         stage.engine.term.worker_gateway.polls.hint()
@@ -175,23 +173,23 @@ async def test_polls_read_one_at_a_time_so_that_the_node_finds_a_connection(stag
         assert looks.most_at_once == 1
 
 
-async def test_reports_of_many_workers_delay_another_tenants_by_one_read(stage: Stage, looks: Looks):
+async def test_reports_of_many_workers_delay_another_tenant_by_one_read(stage: Stage, looks: Looks):
     gateway = stage.engine.term.worker_gateway
     hostile = [(await gateway.join(HOSTILE, "bob", Joining(f"host:{it}", (ADD,), 10))).worker_id for it in range(50)]
     hand = await hire(stage)
-    stage.clock.advance(2)  # it is time to compare what they have with the ledger
+    stage.clock.advance(2)  # their claims are compared with the ledger now
     looks.go.clear()
     said = [asyncio.create_task(gateway.report(HOSTILE, Reporting(worker, []))) for worker in hostile]
     await until(lambda: bool(looks.compared))
     said.append(asyncio.create_task(hand.report()))  # type: ignore[arg-type]
-    await until(lambda: gateway._workers._workers[hand.worker_id].looked_at == stage.clock.monotonic())
+    await until(lambda: gateway.workers._workers[hand.worker_id].looked_at == stage.clock.monotonic())
     looks.go.set()
     await asyncio.gather(*said)
     assert looks.compared.index(hand.worker_id) <= 2
     assert (len(looks.compared), looks.most_at_once) == (51, 1)
 
 
-async def test_a_tenant_that_polls_too_much_is_told_so_and_others_are_not(
+async def test_a_tenant_with_too_many_polls_is_refused_and_others_are_not(
     stage: Stage, looks: Looks, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(polls, "MOST_POLLS_OF_A_TENANT", 3)
@@ -207,7 +205,7 @@ async def test_a_tenant_that_polls_too_much_is_told_so_and_others_are_not(
     assert (await gateway.poll(HOSTILE, Polling(joined.worker_id, 1, 0))).assignments == []  # there is room again
 
 
-async def test_a_closed_desk_answers_who_waits_and_tells_all_others_to_come_back(stage: Stage, looks: Looks):
+async def test_a_closed_gateway_ends_open_polls_and_refuses_new_ones(stage: Stage, looks: Looks):
     hand = await hire(stage)
     async with polling(stage, 3) as asked:
         await quiet(stage, 3)
@@ -220,10 +218,10 @@ async def test_a_closed_desk_answers_who_waits_and_tells_all_others_to_come_back
     with pytest.raises(Overloaded):
         await hire(stage)
     assert looks.looks == []
-    await hand.report()  # what ran may still be told
+    await hand.report()  # running executions may still be reported
 
 
-async def test_what_is_claimed_for_a_worker_that_went_meanwhile_is_given_back_unbegun(stage: Stage, looks: Looks):
+async def test_a_claim_for_a_poll_that_was_cancelled_is_released(stage: Stage, looks: Looks):
     gate = looks.hold(ClaimExecutions)
     async with polling(stage, 1):
         await quiet(stage, 1)
@@ -231,13 +229,13 @@ async def test_what_is_claimed_for_a_worker_that_went_meanwhile_is_given_back_un
         await stage.turn_timer()
         await until(lambda: bool(looks.held))
     gate.set()
-    await until(lambda: not stage.engine.term.worker_gateway._polls._turns)
+    await until(lambda: not stage.engine.term.worker_gateway.polls._turns)
     assert await stage.states(job_id) == [State.QUEUED]
     (one,) = await (await hire(stage)).poll()
     assert (one.attempt, one.token) == (1, 2)
 
 
-async def test_a_store_that_is_away_is_told_to_whoever_waits(stage: Stage, looks: Looks):
+async def test_an_error_of_the_store_ends_all_open_polls(stage: Stage, looks: Looks):
     await stage.add_job(call(ADD))
     await stage.tick()
     hand = await hire(stage)

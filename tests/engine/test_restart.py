@@ -1,4 +1,4 @@
-"""Ends and new beginnings: a node that is lost, a node that is stopped, and what becomes of its runs."""
+"""Restarts: what happens to the executions of a node that is killed or stopped."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from samples import NOW, TENANT, execution, spec
 
 
 async def lose(stage: Stage) -> None:
-    """The node dies as by kill -9: its runs stay RUNNING in the store, and nothing of it writes any more."""
+    """Simulates kill -9: the executions stay RUNNING in the store, and the node writes nothing more."""
     _, running = await stage.engine.term.dispatcher.drain(0)
     stage.engine.term.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
     for attempt in running:
@@ -32,7 +32,7 @@ async def lose(stage: Stage) -> None:
 # Lost
 
 
-async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stage, executor: ScriptedExecutor):
+async def test_an_execution_of_an_expired_node_is_retried_under_the_same_id(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join()
     job_id = await stage.add_job(spec("immediate", retry_policy=RetryPolicy(max_retries=0)))
@@ -55,9 +55,7 @@ async def test_a_run_of_a_lost_node_is_tried_again_under_the_same_id(stage: Stag
     assert [(a.attempt, a.error_type) for a in attempts] == [(1, ErrorType.LEASE_LOST), (2, None)]
 
 
-async def test_the_late_result_of_a_node_that_was_fenced_is_refused_and_logged(
-    stage: Stage, executor: ScriptedExecutor
-):
+async def test_the_late_result_of_a_fenced_node_is_refused_and_logged(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     earlier = await stage.join()
     job_id = await stage.add_job(spec("immediate"))
@@ -70,15 +68,17 @@ async def test_the_late_result_of_a_node_that_was_fenced_is_refused_and_logged(
     with capture_logs() as logs:
         stage.engine = earlier
         await stage.settle()
-    assert [log["event"] for log in logs] == ["a late result was refused: its claim is no longer ours"]
+    assert [log["event"] for log in logs] == ["a late result was refused: this node no longer holds the claim"]
     assert await stage.states(job_id) == [State.QUEUED]
     stage.engine = later
     await stage.tick()
     assert await stage.states(job_id) == [State.COMPLETED]
-    assert earlier.term.dispatcher.room() == Limits().capacity, "what was refused is no longer held"
+    assert earlier.term.dispatcher.room() == Limits().capacity, "a refused claim takes no room"
 
 
-async def test_a_run_that_loses_its_node_each_time_is_given_up(stage: Stage, executor: ScriptedExecutor):
+async def test_an_execution_that_loses_its_node_each_time_becomes_a_dead_letter(
+    stage: Stage, executor: ScriptedExecutor
+):
     executor.hold()
     await stage.join()
     job_id = await stage.add_job(spec("immediate"))
@@ -93,7 +93,7 @@ async def test_a_run_that_loses_its_node_each_time_is_given_up(stage: Stage, exe
     assert len(executor.attempts) == LOST_ATTEMPTS
 
 
-async def test_many_lost_runs_are_taken_over_page_by_page(stage: Stage, executor: ScriptedExecutor):
+async def test_many_executions_of_an_expired_node_are_taken_over_page_by_page(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join()
     jobs = [await stage.add_job(spec("immediate")) for _ in range(25)]
@@ -106,7 +106,7 @@ async def test_many_lost_runs_are_taken_over_page_by_page(stage: Stage, executor
     assert [await stage.states(job_id) for job_id in jobs] == [[State.COMPLETED]] * 25
 
 
-async def test_runs_of_a_node_that_lives_are_left_alone(stage: Stage, executor: ScriptedExecutor):
+async def test_executions_of_a_living_node_are_not_taken_over(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join(node_name="node-1")
     job_id = await stage.add_job(spec("immediate"))
@@ -116,7 +116,7 @@ async def test_runs_of_a_node_that_lives_are_left_alone(stage: Stage, executor: 
     assert await stage.states(job_id) == [State.RUNNING]
 
 
-async def test_a_cancelled_run_of_a_lost_node_is_cancelled(stage: Stage, executor: ScriptedExecutor):
+async def test_a_cancelled_execution_of_an_expired_node_is_cancelled(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join()
     job_id = await stage.add_job(spec("immediate"))
@@ -134,7 +134,7 @@ async def test_a_cancelled_run_of_a_lost_node_is_cancelled(stage: Stage, executo
 # Stopped
 
 
-async def test_a_stop_lets_what_runs_run_out(stage: Stage, executor: ScriptedExecutor):
+async def test_a_stop_waits_for_running_attempts(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     engine = stage.make_engine()
     await engine.start()
@@ -149,7 +149,7 @@ async def test_a_stop_lets_what_runs_run_out(stage: Stage, executor: ScriptedExe
     assert not executor.started
 
 
-async def test_what_was_not_begun_when_the_drain_is_over_is_given_back_uncounted(
+async def test_claims_that_did_not_start_in_the_drain_are_released_without_a_counted_attempt(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.hold()
@@ -173,7 +173,7 @@ async def test_what_was_not_begun_when_the_drain_is_over_is_given_back_uncounted
     assert await stage.states(begun) == await stage.states(waiting) == [State.COMPLETED]
 
 
-async def test_a_node_that_has_stopped_is_fenced(stage: Stage):
+async def test_a_stopped_node_is_fenced(stage: Stage):
     engine = await stage.join()
     await engine.stop()
     answer = await stage.apply(c.ClaimExecutions(engine.node, NOW, 1, (TENANT,)))
@@ -195,7 +195,7 @@ async def test_a_stop_writes_the_results_that_a_failing_store_had_refused(stage:
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
-async def test_an_engine_started_again_carries_on(stage: Stage, executor: ScriptedExecutor):
+async def test_a_restarted_engine_continues(stage: Stage, executor: ScriptedExecutor):
     job_ids = []
     for n in range(3):
         engine = stage.make_engine()
@@ -206,7 +206,7 @@ async def test_an_engine_started_again_carries_on(stage: Stage, executor: Script
     assert [await stage.states(job_id) for job_id in job_ids] == [[State.COMPLETED]] * 3
 
 
-async def test_a_finish_made_by_hand_with_an_old_token_changes_nothing(stage: Stage, executor: ScriptedExecutor):
+async def test_a_finish_with_an_old_token_changes_nothing(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     engine = await stage.join()
     await stage.add_job(spec("every 1m"))

@@ -1,4 +1,4 @@
-"""Retries outlive the node that planned them; what went wrong decides whether there is one; poison ends."""
+"""Retries survive the node that planned them. The error decides whether there is one. Their number is bounded."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ POLICIES: dict[str, tuple[RetryPolicy, Outcome, list[int]]] = {
 
 
 @pytest.mark.parametrize("name", POLICIES)
-async def test_a_policy_goes_on_where_the_node_before_left_it(stage: Stage, executor: ScriptedExecutor, name: str):
-    """A new node after each attempt: the next one comes at the instant that was planned, with the next number."""
+async def test_a_retry_policy_continues_on_another_node(stage: Stage, executor: ScriptedExecutor, name: str):
+    """A new node after each attempt: the next attempt has the planned instant and the next number."""
     policy, answer, waits = POLICIES[name]
     executor.answer([answer] * len(waits) + [SUCCESS])
     await stage.join()
@@ -81,7 +81,9 @@ def test_the_table_has_every_type():
 
 
 @pytest.mark.parametrize("error_type", BY_TYPE)
-async def test_the_type_of_an_error_decides(stage: Stage, executor: ScriptedExecutor, error_type: ErrorType):
+async def test_the_error_type_decides_whether_there_is_a_retry(
+    stage: Stage, executor: ScriptedExecutor, error_type: ErrorType
+):
     executor.answer(Outcome(error_type, "it failed"))
     await stage.join()
     job_id = await stage.add_job(spec("immediate"))
@@ -94,7 +96,9 @@ async def test_the_type_of_an_error_decides(stage: Stage, executor: ScriptedExec
     ("status", "state"),
     [(400, NEVER), (404, NEVER), (408, NEVER), (410, NEVER), (429, AGAIN), (500, AGAIN), (503, AGAIN), (302, NEVER)],
 )
-async def test_the_status_of_an_answer_decides(stage: Stage, executor: ScriptedExecutor, status: int, state: State):
+async def test_the_http_status_decides_whether_there_is_a_retry(
+    stage: Stage, executor: ScriptedExecutor, status: int, state: State
+):
     executor.answer(Outcome(ErrorType.HTTP_ERROR, "answered", status))
     await stage.join()
     job_id = await stage.add_job(spec("every 1m"))
@@ -107,7 +111,7 @@ async def test_the_status_of_an_answer_decides(stage: Stage, executor: ScriptedE
 # Poison
 
 
-async def test_a_function_that_kills_its_worker_each_time_is_given_up(stage: Stage):
+async def test_a_function_that_kills_its_worker_each_time_becomes_a_dead_letter(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(retry_policy=RetryPolicy(max_retries=0)))
     await stage.tick()
@@ -122,7 +126,7 @@ async def test_a_function_that_kills_its_worker_each_time_is_given_up(stage: Sta
     assert await (await hire(stage)).poll() == []
 
 
-async def test_a_function_that_said_no_is_a_dead_letter_that_can_be_driven_again(stage: Stage):
+async def test_a_function_that_rejects_becomes_a_dead_letter_that_can_be_redriven(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call())
     await stage.tick()
@@ -141,7 +145,7 @@ async def test_a_function_that_said_no_is_a_dead_letter_that_can_be_driven_again
 
 
 @pytest.mark.parametrize("error_type", [it for it, state in BY_TYPE.items() if state is AGAIN])
-async def test_what_is_to_run_at_most_once_is_not_tried_again(
+async def test_an_at_most_once_execution_is_not_retried(
     stage: Stage, executor: ScriptedExecutor, error_type: ErrorType
 ):
     executor.answer(Outcome(error_type, "it failed", retry_after_seconds=1))
@@ -157,7 +161,7 @@ async def test_what_is_to_run_at_most_once_is_not_tried_again(
     assert (found.state in (State.FAILED, State.TIMEOUT), found.dead, found.attempt) == (True, True, 1)
 
 
-async def test_what_is_to_run_at_most_once_is_not_repeated_when_its_node_is_lost(
+async def test_an_at_most_once_execution_is_not_repeated_when_its_node_expires(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.hold()
@@ -176,7 +180,7 @@ async def test_what_is_to_run_at_most_once_is_not_repeated_when_its_node_is_lost
 # Driven again
 
 
-async def test_one_that_is_driven_again_while_its_circuit_is_open_stays_a_dead_letter(
+async def test_a_dead_letter_that_is_redriven_while_its_circuit_is_open_stays_one(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.answer([Outcome(ErrorType.BLOCKED_TARGET), Outcome(ErrorType.CIRCUIT_OPEN, "it is open")])
@@ -191,7 +195,7 @@ async def test_one_that_is_driven_again_while_its_circuit_is_open_stays_a_dead_l
     assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.CIRCUIT_OPEN)
 
 
-async def test_dead_letters_run_at_their_pace_also_after_a_restart(stage: Stage, executor: ScriptedExecutor):
+async def test_redriven_dead_letters_keep_their_pace_after_a_restart(stage: Stage, executor: ScriptedExecutor):
     executor.answer([Outcome(ErrorType.BLOCKED_TARGET)] * 4 + [SUCCESS] * 4)
     await stage.join()
     jobs = [await stage.add_job(spec("immediate")) for _ in range(4)]

@@ -1,4 +1,4 @@
-"""Services: loops that start and stop in any order, wake when told, and outlive a turn that fails."""
+"""Services: loops that start and stop in any order, can be woken, and continue after a failed turn."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def test_a_stop_right_after_the_start_ends_it(service: Counting):
     await in_time(service.stop())
 
 
-async def test_starting_twice_is_starting_once(service: Counting, clock: HandClock):
+async def test_a_second_start_does_nothing(service: Counting, clock: HandClock):
     await service.start()
     await service.start()
     await until(lambda: clock.waiting() == 1)
@@ -63,7 +63,7 @@ async def test_starting_twice_is_starting_once(service: Counting, clock: HandClo
     await in_time(service.stop())
 
 
-async def test_stopping_twice_is_stopping_once(service: Counting):
+async def test_a_second_stop_does_nothing(service: Counting):
     await service.start()
     await in_time(asyncio.gather(service.stop(), service.stop()))
     await in_time(service.stop())
@@ -89,7 +89,7 @@ async def test_a_service_turns_when_its_instant_comes_or_it_is_woken(service: Co
     await in_time(service.stop())
 
 
-async def test_a_turn_that_fails_is_logged_shown_and_tried_again(service: Counting, clock: HandClock):
+async def test_a_failed_turn_is_logged_shown_and_retried(service: Counting, clock: HandClock):
     service.fails = True
     with capture_logs() as logs:
         await service.start()
@@ -116,9 +116,7 @@ async def test_every_service_of_an_engine_starts_and_stops_in_any_order(stage: S
     await in_time(engine.stop())
 
 
-async def test_an_engine_that_runs_by_itself_fires_and_records(
-    stage: Stage, clock: HandClock, executor: ScriptedExecutor
-):
+async def test_a_running_engine_fires_and_records(stage: Stage, clock: HandClock, executor: ScriptedExecutor):
     engine = stage.make_engine()
     await engine.start()
     job_id = await stage.add_job(spec("every 1m"))

@@ -1,4 +1,4 @@
-"""Several engines on one store: each fires for its own shards, and what one loses the other takes, once."""
+"""Several engines on one store: each fires for its own shards, and takes over what another loses, once."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Wire:
 
 @pytest.fixture
 async def nodes(store: Store, clock: HandClock) -> tuple[Stage, Stage]:
-    """Two nodes that have shared the shards between them."""
+    """Returns two nodes that share the shards."""
     registry = MemoryRegistry(clock, TTL)
     stages = Stage(store, clock, ScriptedExecutor()), Stage(store, clock, ScriptedExecutor())
     wires = Wire(), Wire()
@@ -78,7 +78,7 @@ async def add_jobs(store: Store, schedule: str = "2026-01-01T00:00:03Z", count: 
 
 
 def random_id(number: int) -> str:
-    """Ids whose shards are spread: `new_id` makes neighbours."""
+    """Returns an id in a random shard. (`new_id` returns ids of neighbouring shards.)"""
     return f"019b76da-a800-7000-8000-{number * 0x9E3779B97F4A7C15 % 2**48:012x}"
 
 
@@ -87,14 +87,14 @@ def began(stage: Stage) -> set[str]:
 
 
 async def beat(clock: HandClock, seconds: float, *stages: Stage) -> None:
-    """Time passes in heartbeats, which only these send."""
+    """Advances the clock in heartbeats, which only these nodes send."""
     for _ in range(int(seconds)):
         clock.advance(1)
         for stage in stages:
             await stage.engine.term.membership.run_once()
 
 
-async def test_each_fires_for_its_own_shards_and_together_for_all(nodes: tuple[Stage, Stage], store: Store):
+async def test_each_node_fires_for_its_own_shards_and_both_for_all(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
     jobs = await add_jobs(store)
     await beat(a.clock, 3, a, b)
@@ -106,7 +106,7 @@ async def test_each_fires_for_its_own_shards_and_together_for_all(nodes: tuple[S
     assert len(a.engine.term.membership.owned) == len(b.engine.term.membership.owned) == SHARDS // 2
 
 
-async def test_what_a_dead_node_owned_another_fires_when_the_lease_has_expired(
+async def test_another_node_fires_for_the_shards_of_a_dead_node_when_the_lease_has_expired(
     nodes: tuple[Stage, Stage], store: Store
 ):
     a, b = nodes
@@ -120,17 +120,17 @@ async def test_what_a_dead_node_owned_another_fires_when_the_lease_has_expired(
     assert {len(await executions_of(store, job_id)) for job_id in jobs} == {1}
 
 
-async def test_a_node_that_was_stopped_and_comes_back_writes_nothing(nodes: tuple[Stage, Stage], store: Store):
+async def test_a_suspended_node_that_continues_writes_nothing(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
     jobs = await add_jobs(store)
     await beat(a.clock, 8, b)
-    await a.turn_timer()  # it has not sent a heartbeat since, and looks at its clock
+    await a.turn_timer()  # it has sent no heartbeat since, and checks its clock
     assert began(a) == set()
     await b.tick()
     assert began(b) == jobs
 
 
-async def test_a_node_that_was_stopped_while_it_waited_for_room_fires_nothing(
+async def test_a_node_that_was_suspended_while_it_waited_for_room_fires_nothing(
     nodes: tuple[Stage, Stage], store: Store, monkeypatch: pytest.MonkeyPatch
 ):
     a, b = nodes
@@ -146,7 +146,7 @@ async def test_a_node_that_was_stopped_while_it_waited_for_room_fires_nothing(
     assert await store.count_executions(ExecutionQuery(TENANT)) == 0
 
 
-async def test_the_store_refuses_a_node_that_was_stopped_between_its_look_and_its_write(
+async def test_the_store_refuses_a_node_that_was_suspended_between_its_check_and_its_write(
     nodes: tuple[Stage, Stage], store: Store
 ):
     a, b = nodes
@@ -155,8 +155,8 @@ async def test_the_store_refuses_a_node_that_was_stopped_between_its_look_and_it
     await a.engine.term.timer._ownership.settle()
     owned = dict(a.engine.term.membership.owned)
     mine = {job_id for job_id in jobs if shard_of(job_id) in owned}
-    a.engine.term.timer._ownership._owned_now = lambda monotonic: owned  # it looked just before it was stopped
-    await beat(a.clock, 6, b)  # b takes all, and fences it
+    a.engine.term.timer._ownership._owned_now = lambda monotonic: owned  # it checked just before it was suspended
+    await beat(a.clock, 6, b)  # b takes all shards, and fences a
     await b.engine.term.timer._ownership.settle()
     with capture_logs() as logs:
         await a.engine.term.timer.run_once()
@@ -167,7 +167,9 @@ async def test_the_store_refuses_a_node_that_was_stopped_between_its_look_and_it
         await a.engine.term.timer.run_once()
 
 
-async def test_runs_of_a_dead_node_are_taken_over_by_whoever_runs_the_chores(nodes: tuple[Stage, Stage], store: Store):
+async def test_executions_of_a_dead_node_are_taken_over_by_the_housekeeping_node(
+    nodes: tuple[Stage, Stage], store: Store
+):
     a, b = nodes
     jobs = await add_jobs(store)
     await beat(a.clock, 3, a, b)
@@ -187,7 +189,7 @@ async def test_runs_of_a_dead_node_are_taken_over_by_whoever_runs_the_chores(nod
         assert execution.attempt == (2 if job_id in orphans else 1)
 
 
-async def test_a_late_result_of_a_node_that_lost_its_lease_is_refused(nodes: tuple[Stage, Stage], store: Store):
+async def test_a_late_result_of_a_node_without_a_lease_is_refused(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
     await add_jobs(store)
     await beat(a.clock, 3, a, b)
@@ -202,14 +204,16 @@ async def test_a_late_result_of_a_node_that_lost_its_lease_is_refused(nodes: tup
     assert any("a late result was refused" in line["event"] for line in logs)
 
 
-async def test_a_graceful_stop_hands_over_at_once_while_its_own_runs_end(nodes: tuple[Stage, Stage], store: Store):
+async def test_a_graceful_stop_hands_over_its_shards_at_once_while_its_attempts_end(
+    nodes: tuple[Stage, Stage], store: Store
+):
     a, b = nodes
     jobs = await add_jobs(store)
     await a.engine.term.membership.retire()
     assert dict(a.engine.term.membership.owned) == {}
     await b.engine.term.membership.run_once()
     assert len(b.engine.term.membership.owned) == SHARDS
-    await beat(a.clock, 3, a, b)  # its lease lives on, and it takes nothing back
+    await beat(a.clock, 3, a, b)  # its lease is still valid, and it takes no shard back
     assert dict(a.engine.term.membership.owned) == {}
     await b.tick()
     assert began(b) == jobs
@@ -217,10 +221,10 @@ async def test_a_graceful_stop_hands_over_at_once_while_its_own_runs_end(nodes: 
     assert {member.name for member in view.members} == {"a", "b"}
 
 
-async def test_a_node_that_stops_tells_the_others_that_its_shards_are_free_and_they_look_at_once(
+async def test_a_stopping_node_hints_that_its_shards_are_free(
     nodes: tuple[Stage, Stage], monkeypatch: pytest.MonkeyPatch
 ):
-    """No clock is turned: the hint alone wakes the other, which needs one look to take all."""
+    """The clock stands still: the hint alone wakes the other node, which takes all shards in one turn."""
     a, b = nodes
     looks = []
     renew = a.registry.renew
@@ -238,7 +242,7 @@ async def test_a_node_that_stops_tells_the_others_that_its_shards_are_free_and_t
     await b.engine.term.membership.stop()
 
 
-async def test_runs_that_a_stop_gives_back_are_hinted_to_the_others(nodes: tuple[Stage, Stage], store: Store):
+async def test_a_stop_sends_a_hint_for_the_executions_that_it_releases(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
     await add_jobs(store)
     await beat(a.clock, 3, a, b)
@@ -250,7 +254,7 @@ async def test_runs_that_a_stop_gives_back_are_hinted_to_the_others(nodes: tuple
     assert any(hint.waiting_at <= a.clock.now() for hint in a.bus.sent)  # type: ignore[attr-defined]
 
 
-async def test_a_node_that_gives_up_shards_to_a_newcomer_tells_it(store: Store, clock: HandClock):
+async def test_a_node_that_gives_up_shards_for_a_new_node_sends_a_hint(store: Store, clock: HandClock):
     registry = MemoryRegistry(clock, TTL)
     old, new = Stage(store, clock, ScriptedExecutor()), Stage(store, clock, ScriptedExecutor())
     wires = Wire(), Wire()
@@ -267,7 +271,7 @@ async def test_a_node_that_gives_up_shards_to_a_newcomer_tells_it(store: Store, 
     assert len(new.engine.term.membership.owned) == SHARDS // 2
 
 
-async def test_a_node_that_retires_takes_nothing_back_though_nobody_heard_of_it(
+async def test_a_retired_node_takes_no_shard_back_even_if_its_release_was_lost(
     nodes: tuple[Stage, Stage], monkeypatch: pytest.MonkeyPatch
 ):
     a, b = nodes
@@ -283,7 +287,9 @@ async def test_a_node_that_retires_takes_nothing_back_though_nobody_heard_of_it(
     assert dict(a.engine.term.membership.owned) == {}
 
 
-async def test_a_job_created_on_another_node_is_hinted_to_its_owner(nodes: tuple[Stage, Stage], store: Store):
+async def test_the_owner_of_a_shard_gets_a_hint_for_a_job_created_on_another_node(
+    nodes: tuple[Stage, Stage], store: Store
+):
     a, b = nodes
     owned_by_b = next(random_id(n) for n in range(1000) if shard_of(random_id(n)) in b.engine.term.membership.owned)
     await b.turn_timer()
@@ -297,14 +303,14 @@ async def test_a_job_created_on_another_node_is_hinted_to_its_owner(nodes: tuple
     assert began(b) == {owned_by_b}
 
 
-async def test_a_job_that_is_due_much_later_is_hinted_to_nobody(nodes: tuple[Stage, Stage]):
+async def test_no_hint_is_sent_for_a_job_that_is_due_much_later(nodes: tuple[Stage, Stage]):
     a, _ = nodes
     before = list(a.bus.sent)  # type: ignore[attr-defined]
     a.engine.term.due_hint(NOW + 3 * SECOND)
     assert a.bus.sent == before  # type: ignore[attr-defined]
 
 
-async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, Stage], store: Store):
+async def test_a_cancellation_reaches_the_node_that_runs_the_execution(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
     await add_jobs(store, count=1)
     await beat(a.clock, 3, a, b)
@@ -319,8 +325,8 @@ async def test_a_cancellation_reaches_the_node_that_runs_it(nodes: tuple[Stage, 
     assert [e.state for e in await executions_of(store, attempt.claim.job_id)] == [State.CANCELLED]
 
 
-async def test_an_attempt_may_send_for_as_long_as_the_lease_is_trusted(nodes: tuple[Stage, Stage], store: Store):
-    """It may take its time to connect, and looks again before the first byte leaves."""
+async def test_an_attempt_may_send_as_long_as_the_lease_is_trusted(nodes: tuple[Stage, Stage], store: Store):
+    """An attempt checks the lease again before it sends the first byte, however long it takes to connect."""
     a, b = nodes
     await add_jobs(store, count=1)
     await beat(a.clock, 3, a, b)
@@ -335,7 +341,7 @@ async def test_an_attempt_may_send_for_as_long_as_the_lease_is_trusted(nodes: tu
     assert not attempt.may_send()
 
 
-async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nodes: tuple[Stage, Stage], store: Store):
+async def test_a_cancellation_without_a_hint_is_found_within_a_second(nodes: tuple[Stage, Stage], store: Store):
     a, b = nodes
     await add_jobs(store, count=1)
     await beat(a.clock, 3, a, b)
@@ -351,7 +357,7 @@ async def test_a_cancellation_that_nobody_hinted_at_is_found_within_a_second(nod
     assert [e.state for e in await executions_of(store, attempt.claim.job_id)] == [State.CANCELLED]
 
 
-async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: Store, clock: HandClock):
+async def test_a_node_whose_lease_was_lost_joins_again_under_another_id(store: Store, clock: HandClock):
     stage = Stage(store, clock, ScriptedExecutor())
     stage.registry = MemoryRegistry(clock, TTL)
     engine = stage.make_engine(node_name="a")
@@ -362,22 +368,22 @@ async def test_a_node_whose_lease_was_lost_joins_anew_under_another_id(store: St
         clock.advance(1)
         await until(lambda: len(stage.executor.attempts) == 1)
         first = engine.node
-        clock.advance(60)  # stopped for longer than its lease
+        clock.advance(60)  # suspended for longer than its lease
         with capture_logs() as logged:
             await until(lambda: engine.node != first and len(engine.term.membership.owned) == SHARDS)
         (lost,) = [line for line in logged if line["event"].startswith("this node was fenced: it must")]
-        assert lost["name"] == "a", "the operator reads which node it was"
+        assert lost["name"] == "a", "the log names the node"
         assert "NODE_NAME" in lost["advice"], "two nodes of one name take each other's lease in turn"
         stage.executor.let_go()
-        await until(lambda: len(stage.executor.attempts) == 2)  # what it held then, it runs again: the same execution
+        await until(lambda: len(stage.executor.attempts) == 2)  # it runs the same execution again
         assert len({attempt.claim.execution_id for attempt in stage.executor.attempts}) == 1
     finally:
         await engine.stop()
     assert await stage.states(job_id) == [State.COMPLETED]
 
 
-async def test_a_node_that_the_store_has_fenced_joins_anew_though_its_lease_lives(store: Store, clock: HandClock):
-    """The start of an earlier process of its name arrived late, and that process was gone: nobody else would fire."""
+async def test_a_node_fenced_by_the_store_joins_again_although_its_lease_is_valid(store: Store, clock: HandClock):
+    """The start of an earlier process of the same name arrived late, and that process had ended: no node would fire."""
     stage = Stage(store, clock, ScriptedExecutor())
     stage.registry = MemoryRegistry(clock, TTL)
     engine = stage.make_engine(node_name="a")
@@ -395,7 +401,7 @@ async def test_a_node_that_the_store_has_fenced_joins_anew_though_its_lease_live
 
 
 @pytest.mark.parametrize(("roles", "fires", "runs"), [({"timer"}, True, False), ({"worker"}, False, True)])
-async def test_roles_split_who_fires_from_who_runs(
+async def test_roles_separate_firing_from_running(
     store: Store, clock: HandClock, roles: set[str], fires: bool, runs: bool
 ):
     stage = Stage(store, clock, ScriptedExecutor())
@@ -412,10 +418,10 @@ async def test_roles_split_who_fires_from_who_runs(
 
 
 @pytest.mark.parametrize("roles", [{"timer", "worker"}, {"worker"}])
-async def test_what_waits_while_the_lease_is_in_doubt_goes_on_when_it_is_renewed(
+async def test_claims_that_wait_in_doubt_start_when_the_lease_is_renewed(
     store: Store, clock: HandClock, roles: set[str]
 ):
-    """Also on a node that owns no shard, and so gains none when the doubt is over."""
+    """Also on a node that owns no shard, and gains none when its lease is renewed."""
     stage = Stage(store, clock, ScriptedExecutor())
     stage.registry = MemoryRegistry(clock, TTL)
     await stage.join(Limits(concurrency=1), node_name="a", roles=frozenset(roles))
@@ -434,7 +440,7 @@ async def test_what_waits_while_the_lease_is_in_doubt_goes_on_when_it_is_renewed
 
 
 class Unwritable(FlakyStore):
-    """A store that reads, and takes no writes while `failure` says why."""
+    """A store that refuses writes while `failure` is set. Reads work."""
 
     failure: str | None = None
     committed = 0
@@ -451,7 +457,7 @@ class Unwritable(FlakyStore):
 
 @pytest.fixture
 async def beside_unwritable(store: Store, clock: HandClock) -> tuple[Stage, Stage, Unwritable]:
-    """Two nodes, of which the first has a store of its own that can be made to take no writes."""
+    """Returns two nodes. The store of the first can be made to refuse writes."""
     registry, flaky = MemoryRegistry(clock, TTL), Unwritable(store)
     a, b = Stage(store, clock, ScriptedExecutor()), Stage(store, clock, ScriptedExecutor())
     a.registry = b.registry = registry
@@ -461,14 +467,14 @@ async def beside_unwritable(store: Store, clock: HandClock) -> tuple[Stage, Stag
     return a, b, flaky
 
 
-async def test_a_node_that_cannot_write_for_a_leases_time_gives_its_shards_to_one_that_can(
+async def test_a_node_that_cannot_write_for_the_length_of_a_lease_gives_up_its_shards(
     beside_unwritable: tuple[Stage, Stage, Unwritable], store: Store
 ):
     a, b, flaky = beside_unwritable
     jobs = await add_jobs(store)
     flaky.failure = "the server takes no writes"
     await beat(a.clock, TTL, a, b)
-    assert len(a.engine.term.membership.owned) == SHARDS // 2  # it may be over in a moment
+    assert len(a.engine.term.membership.owned) == SHARDS // 2  # the outage may be short
     assert a.engine.term.membership.failure is None
     await beat(a.clock, 2, a, b)
     assert dict(a.engine.term.membership.owned) == {}
@@ -477,10 +483,10 @@ async def test_a_node_that_cannot_write_for_a_leases_time_gives_its_shards_to_on
     await b.tick()
     assert began(b) == jobs
     view = await a.registry.view()
-    assert {member.name for member in view.members} == {"a", "b"}  # its lease lives on for what it runs
+    assert {member.name for member in view.members} == {"a", "b"}  # its lease is kept for its running attempts
 
 
-async def test_it_takes_its_share_again_when_a_probe_has_been_written(
+async def test_a_node_takes_its_shards_again_after_a_successful_write_probe(
     beside_unwritable: tuple[Stage, Stage, Unwritable],
 ):
     a, b, flaky = beside_unwritable
@@ -491,7 +497,7 @@ async def test_it_takes_its_share_again_when_a_probe_has_been_written(
     flaky.failure = None
     committed = flaky.committed
     a.engine.term.membership._wake.clear()
-    await a.engine.term.write_probe.run_once()  # nothing has failed: nothing is probed
+    await a.engine.term.write_probe.run_once()  # no write has failed: no probe is written
     assert flaky.committed == committed
     assert not a.engine.term.membership._wake.is_set()
     await spread(a, b)
@@ -499,7 +505,7 @@ async def test_it_takes_its_share_again_when_a_probe_has_been_written(
     assert a.engine.term.membership.failure is None
 
 
-async def test_a_probe_is_a_commit_and_wakes_the_heartbeat(
+async def test_a_write_probe_is_a_commit_and_wakes_the_heartbeat(
     beside_unwritable: tuple[Stage, Stage, Unwritable], monkeypatch: pytest.MonkeyPatch
 ):
     a, _, flaky = beside_unwritable
@@ -511,10 +517,10 @@ async def test_a_probe_is_a_commit_and_wakes_the_heartbeat(
     assert a.engine.term.membership._wake.is_set()
 
 
-async def test_a_heartbeat_that_fails_too_is_no_reason_to_give_up_what_a_lease_still_covers(
+async def test_a_failed_heartbeat_is_no_reason_to_give_up_shards(
     beside_unwritable: tuple[Stage, Stage, Unwritable], monkeypatch: pytest.MonkeyPatch
 ):
-    """The database was away for a while: the first write after it goes through, and nothing need have moved."""
+    """The database was unreachable for a while. The first write after that succeeds, so no shard has to move."""
     a, b, flaky = beside_unwritable
     flaky.failure = "the database is away"
 

@@ -1,4 +1,4 @@
-"""A store that takes too long over much at once: what had gathered is written all the same, in smaller pages."""
+"""A store that times out with large pages: gathered results are written in smaller pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from engine.stage import Stage
 from engine.test_worker_gateway import ADD, call, done, hire
 from samples import TENANT, spec
 
-MOST_TRIES = 60  # more than it takes to come down to a page of one and to write all of it
+MOST_TRIES = 60  # enough to reach pages of one row and to write all of them
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def flaky(store: Store) -> FlakyStore:
 
 
 async def until_written(turn: object, flaky: FlakyStore, **args: object) -> int:
-    """Turn until a turn succeeds; answers how many ran out of time."""
+    """Runs turns until one succeeds. Returns how many timed out."""
     for tries in range(MOST_TRIES):
         try:
             await turn(**args)  # type: ignore[operator]
@@ -35,7 +35,7 @@ async def until_written(turn: object, flaky: FlakyStore, **args: object) -> int:
 
 
 async def end_many(stage: Stage, count: int) -> list[str]:
-    """So many attempts have ended, and none of them is recorded."""
+    """Ends this many attempts, none of which is recorded."""
     jobs = [await stage.add_job(spec("immediate")) for _ in range(count)]
     while await stage.engine.term.timer.run_once() == 0:
         continue
@@ -43,20 +43,20 @@ async def end_many(stage: Stage, count: int) -> list[str]:
     return jobs
 
 
-async def test_ends_that_gathered_while_the_store_was_away_are_written_in_pages_that_it_can_write(
-    stage: Stage, flaky: FlakyStore
-):
+async def test_ends_gathered_during_an_outage_are_written_in_smaller_pages(stage: Stage, flaky: FlakyStore):
     await stage.join(store=flaky)  # type: ignore[arg-type]
     jobs = await end_many(stage, 100)
     flaky.write_in_time(Finish, 7)
-    assert await until_written(stage.engine.term.recorder.run_once, flaky) == 5  # 100, 50, 25, 12; and 12 again, later
+    assert (
+        await until_written(stage.engine.term.recorder.run_once, flaky) == 5
+    )  # 100, 50, 25, 12; and 12 once more later
     assert flaky.sizes[:6] == [100, 50, 25, 12, 6, 6]
     for job_id in jobs:
         assert await stage.states(job_id) == [State.COMPLETED]
     assert (stage.engine.term.dispatcher.room(), stage.engine.term.dispatcher.running()) == (Limits().capacity, 0)
 
 
-async def test_what_was_written_before_a_page_ran_out_of_time_is_not_written_again(stage: Stage, flaky: FlakyStore):
+async def test_pages_written_before_a_timeout_are_not_written_again(stage: Stage, flaky: FlakyStore):
     await stage.join(store=flaky)  # type: ignore[arg-type]
     await end_many(stage, 100)
     flaky.write_in_time(Finish, 7)
@@ -64,7 +64,7 @@ async def test_what_was_written_before_a_page_ran_out_of_time_is_not_written_aga
     assert sum(size for size in flaky.sizes if size <= 7) == 100
 
 
-async def test_ends_that_a_worker_reports_are_written_in_pages_too(stage: Stage, flaky: FlakyStore):
+async def test_ends_reported_by_a_worker_are_written_in_smaller_pages(stage: Stage, flaky: FlakyStore):
     await stage.join(store=flaky)  # type: ignore[arg-type]
     jobs = [await stage.add_job(call(ADD)) for _ in range(40)]
     await stage.tick()
@@ -79,7 +79,7 @@ async def test_ends_that_a_worker_reports_are_written_in_pages_too(stage: Stage,
     assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.COMPLETED}
 
 
-async def test_what_a_worker_gives_back_is_released_in_pages(stage: Stage, flaky: FlakyStore):
+async def test_claims_returned_by_a_worker_are_released_in_smaller_pages(stage: Stage, flaky: FlakyStore):
     await stage.join(store=flaky)  # type: ignore[arg-type]
     jobs = [await stage.add_job(call(ADD)) for _ in range(40)]
     await stage.tick()
@@ -94,7 +94,7 @@ async def test_what_a_worker_gives_back_is_released_in_pages(stage: Stage, flaky
     assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.QUEUED}
 
 
-async def test_what_never_started_is_given_back_in_pages_when_a_node_stops(stage: Stage, flaky: FlakyStore):
+async def test_a_stop_releases_unstarted_claims_in_smaller_pages(stage: Stage, flaky: FlakyStore):
     engine = await stage.join(Limits(concurrency=1), store=flaky, drain_seconds=0)  # type: ignore[arg-type]
     stage.executor.hold()
     jobs = await end_many(stage, 40)
@@ -106,7 +106,7 @@ async def test_what_never_started_is_given_back_in_pages_when_a_node_stops(stage
     assert sorted(attempts) == [0] * 39 + [1]
 
 
-async def test_what_a_lost_node_ran_is_taken_over_in_pages(stage: Stage, flaky: FlakyStore):
+async def test_executions_of_an_expired_node_are_taken_over_in_smaller_pages(stage: Stage, flaky: FlakyStore):
     await stage.join(store=flaky)  # type: ignore[arg-type]
     stage.engine.term.recorder.add = lambda *_: None  # type: ignore[method-assign,assignment]
     jobs = await end_many(stage, 40)
@@ -116,7 +116,7 @@ async def test_what_a_lost_node_ran_is_taken_over_in_pages(stage: Stage, flaky: 
     assert {state for job_id in jobs for state in await stage.states(job_id)} == {State.QUEUED}
 
 
-async def test_a_page_of_fires_that_took_too_long_is_fired_in_smaller_ones(stage: Stage, flaky: FlakyStore):
+async def test_a_page_of_fires_that_timed_out_is_fired_in_smaller_pages(stage: Stage, flaky: FlakyStore):
     await stage.join(store=flaky)  # type: ignore[arg-type]
     jobs = [await stage.add_job(spec("2026-01-01T00:00:10Z")) for _ in range(200)]
     stage.clock.advance(10)

@@ -1,4 +1,4 @@
-"""A stop ends, whatever its steps wait for; a second request ends it at once."""
+"""A stop ends within its time limit, whatever its steps wait for; a second request ends it at once."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from engine.stage import Stage, until
 from samples import spec
 
 FOREVER = 3600.0
-HANGS = 30.0  # seconds: what has not ended by then never will
+HANGS = 30.0  # seconds: a step that runs longer counts as hanging
 
 
 async def never() -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_step_that_ends_in_time_is_answered():
+async def test_the_result_of_a_step_that_ends_in_time_is_returned():
     async def step() -> str:
         await asyncio.sleep(0)
         return "done"
@@ -32,13 +32,13 @@ async def test_a_step_that_ends_in_time_is_answered():
 
 
 @pytest.mark.parametrize(("all_of_it", "this_step"), [(0.01, FOREVER), (FOREVER, 0.01), (0.0, FOREVER)])
-async def test_a_step_that_takes_longer_is_cancelled(all_of_it: float, this_step: float):
+async def test_a_step_beyond_its_time_is_cancelled(all_of_it: float, this_step: float):
     with pytest.raises(TimeoutError, match="the stop goes on without it"):
         async with asyncio.timeout(HANGS):
             await StopLimit(all_of_it).within(never(), this_step)
 
 
-async def test_what_has_to_be_closed_has_a_moment_even_if_no_time_is_left():
+async def test_a_step_gets_its_least_time_even_if_no_time_is_left():
     async def close() -> str:
         await asyncio.sleep(0.01)
         return "closed"
@@ -46,7 +46,7 @@ async def test_what_has_to_be_closed_has_a_moment_even_if_no_time_is_left():
     assert await StopLimit(0.0).within(close(), FOREVER, at_least=HANGS) == "closed"
 
 
-async def test_who_is_in_a_hurry_does_not_wait_for_the_step_under_way():
+async def test_hurry_shortens_the_current_step():
     limit = StopLimit(FOREVER)
     step = asyncio.ensure_future(limit.within(never(), FOREVER))
     await asyncio.sleep(0)
@@ -56,7 +56,7 @@ async def test_who_is_in_a_hurry_does_not_wait_for_the_step_under_way():
             await step
 
 
-async def test_a_step_that_cannot_be_cancelled_is_left_behind():
+async def test_a_step_that_cannot_be_cancelled_is_abandoned():
     let_go = asyncio.Event()
 
     async def stubborn() -> None:
@@ -73,8 +73,10 @@ async def test_a_step_that_cannot_be_cancelled_is_left_behind():
 
 
 @pytest.mark.parametrize("kind", [c.Fire, c.Finish, c.Release, c.StopNode])
-async def test_an_engine_stops_though_the_store_does_not_answer(store: Store, clock: HandClock, kind: type[c.Command]):
-    """As it is when the database went away during a commit: the store asks until it knows what came of it."""
+async def test_an_engine_stops_although_the_store_does_not_respond(
+    store: Store, clock: HandClock, kind: type[c.Command]
+):
+    """If the database becomes unreachable during a commit, the store retries until it has the result."""
     flaky = FlakyStore(store)
     stage = Stage(store, clock, ScriptedExecutor())
     engine = stage.make_engine(Limits(concurrency=1), flaky, drain_seconds=0.05, stop_seconds=0.2)  # type: ignore[arg-type]
@@ -105,7 +107,7 @@ async def test_a_second_request_ends_an_engine_that_has_an_hour(store: Store, cl
         await stopping
 
 
-async def test_steps_that_hang_before_the_drain_leave_time_to_give_back_what_was_not_started(
+async def test_steps_that_hang_before_the_drain_leave_time_to_release_unstarted_claims(
     stage: Stage, executor: ScriptedExecutor, monkeypatch: pytest.MonkeyPatch
 ):
     executor.hold()

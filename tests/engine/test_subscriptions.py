@@ -1,4 +1,4 @@
-"""Subscriptions: a URL gets a notification of each event it subscribed to, once, and of nothing else."""
+"""Subscriptions: a URL gets one notification of each event that it subscribed to, and no other."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def run(stage: Stage, executor: ScriptedExecutor, outcome: Outcome, **fiel
     return job_id
 
 
-async def test_whoever_subscribed_to_it_is_told(stage: Stage, executor: ScriptedExecutor):
+async def test_subscribed_urls_get_a_notification(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await subscribe(stage, "execution.completed")
     await subscribe(stage, "execution.failed", url=OTHER)
@@ -45,30 +45,28 @@ async def test_whoever_subscribed_to_it_is_told(stage: Stage, executor: Scripted
     assert notified(executor) == [(HOOK, "execution.completed"), (OTHER, "execution.failed")]
 
 
-async def test_whoever_subscribed_in_an_earlier_term_is_told_from_the_first_end_on(
-    stage: Stage, executor: ScriptedExecutor
-):
+async def test_subscriptions_of_an_earlier_term_apply_from_the_first_end(stage: Stage, executor: ScriptedExecutor):
     await stage.apply(c.AddSubscription(NOW, TENANT, new_id(), HOOK, ("execution.completed",), "ann"))
-    await stage.join()  # and no service has had a turn
+    await stage.join()  # no service has run yet
     await run(stage, executor, Outcome(http_status=200))
     assert notified(executor) == [(HOOK, "execution.completed")]
 
 
-async def test_what_tells_of_an_event_makes_no_event(stage: Stage, executor: ScriptedExecutor):
+async def test_a_notification_causes_no_notification(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await subscribe(stage, "execution.completed")
     await run(stage, executor, Outcome(http_status=200), webhooks=Webhooks(on_success=OTHER))
     assert sorted(notified(executor)) == [(HOOK, "execution.completed"), (OTHER, "execution.completed")]
 
 
-async def test_another_tenant_hears_nothing(stage: Stage, executor: ScriptedExecutor):
+async def test_another_tenant_gets_no_notification(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await subscribe(stage, "execution.completed", tenant="globex")
     await run(stage, executor, Outcome(http_status=200))
     assert notified(executor) == []
 
 
-async def test_a_job_that_is_paused_by_its_target_is_told_of_too(stage: Stage, executor: ScriptedExecutor):
+async def test_a_job_paused_by_its_target_causes_a_notification(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await subscribe(stage, "execution.failed", "job.paused")
     job_id = await run(stage, executor, GONE, schedule="every 1h", start_at="2026-01-01T00:00:00Z")
@@ -82,7 +80,7 @@ async def test_a_job_that_is_paused_by_its_target_is_told_of_too(stage: Stage, e
     assert paused.payload.body["data"] == {"job_id": job_id, "job_name": "report", "key": None, "by": "duetime"}
 
 
-async def test_an_end_that_is_refused_tells_nobody(stage: Stage, executor: ScriptedExecutor):
+async def test_a_refused_end_causes_no_notification(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await subscribe(stage, "execution.completed")
     executor.hold()

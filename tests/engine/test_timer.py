@@ -1,4 +1,4 @@
-"""The timer: fires at the instant and never before, whatever happens to jobs and clocks meanwhile."""
+"""The timer fires at the instant and never before, also if jobs or clocks change."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ async def test_a_job_fires_at_its_instant_and_never_before(stage: Stage, clock: 
     assert len(executor.attempts) == 1
 
 
-async def test_the_timer_wants_to_be_called_at_the_armed_instant(stage: Stage, clock: HandClock):
+async def test_the_timer_returns_the_next_due_instant(stage: Stage, clock: HandClock):
     await stage.join()
     await stage.add_job(spec("every 1m"))
     clock.set(NOW + MINUTE - READ_AHEAD)
-    clock.set(await stage.turn_timer())  # to read on what is due soon after
+    clock.set(await stage.turn_timer())  # the buffer reads the next timers
     assert clock.now() < NOW + MINUTE
     assert await stage.turn_timer() == NOW + MINUTE
 
@@ -77,7 +77,7 @@ async def test_every_instant_fires_once_over_a_long_time(stage: Stage, executor:
     assert of_every == [NOW + n * 2 * SECOND for n in range(1, 31)]
 
 
-async def test_a_burst_larger_than_a_page_fires_all_of_it(stage: Stage, executor: ScriptedExecutor):
+async def test_a_burst_larger_than_a_page_fires_completely(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     jobs = tuple(new_job(spec("2026-01-01T00:01:00Z")) for _ in range(PAGE + 100))
     await stage.apply(c.CreateJobs(NOW, jobs))
@@ -87,11 +87,11 @@ async def test_a_burst_larger_than_a_page_fires_all_of_it(stage: Stage, executor
     assert len(executor.attempts) == PAGE + 100
 
 
-# After arming
+# After timers were buffered
 
 
 async def read_ahead(stage: Stage) -> str:
-    """A job that is due in 400 ms and was read already."""
+    """Returns a job that is due in 400 ms and was read already."""
     await stage.join()
     job_id = await stage.add_job(spec("every 1m"))
     stage.clock.set(NOW + MINUTE - 400)
@@ -99,7 +99,7 @@ async def read_ahead(stage: Stage) -> str:
     return job_id
 
 
-async def test_a_job_created_to_be_due_before_what_is_armed_fires_first(stage: Stage, executor: ScriptedExecutor):
+async def test_a_new_job_that_is_due_before_the_buffered_timers_fires_first(stage: Stage, executor: ScriptedExecutor):
     later = await read_ahead(stage)
     sooner = await stage.add_job(spec("immediate"))
     await stage.tick()
@@ -110,7 +110,7 @@ async def test_a_job_created_to_be_due_before_what_is_armed_fires_first(stage: S
 
 
 @pytest.mark.parametrize("deed", ["change", "pause", "cancel", "purge"])
-async def test_what_was_changed_after_arming_does_not_fire_by_the_old_plan(
+async def test_a_job_changed_after_it_was_buffered_does_not_fire_by_the_old_plan(
     stage: Stage, executor: ScriptedExecutor, deed: str
 ):
     job_id = await read_ahead(stage)
@@ -143,7 +143,9 @@ async def test_a_job_changed_to_be_due_sooner_fires_at_its_new_instant(stage: St
 # Clocks that jump
 
 
-async def test_a_clock_set_forward_makes_no_storm(stage: Stage, clock: HandClock, executor: ScriptedExecutor):
+async def test_a_clock_set_forward_causes_no_burst_of_missed_executions(
+    stage: Stage, clock: HandClock, executor: ScriptedExecutor
+):
     await stage.join()
     job_id = await stage.add_job(spec("every 1m"))
     await stage.tick()
@@ -157,7 +159,7 @@ async def test_a_clock_set_forward_makes_no_storm(stage: Stage, clock: HandClock
     assert (span.first_at, span.until_at, span.count, span.reason) == (NOW + MINUTE, NOW + HOUR, 59, "missed")
 
 
-async def test_a_clock_set_forward_runs_all_that_a_job_wants_caught_up(stage: Stage, executor: ScriptedExecutor):
+async def test_a_clock_set_forward_runs_all_missed_instants_with_that_policy(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     await stage.add_job(spec("every 10m", catch_up=CatchUp("all", 7200)))
     stage.clock.jump(3600 + 30)
@@ -184,7 +186,7 @@ async def test_a_clock_set_back_fires_nothing_early_and_nothing_twice(
     assert [attempt.claim.scheduled_at for attempt in executor.attempts] == [NOW + 10 * MINUTE, NOW + 20 * MINUTE]
 
 
-async def test_a_clock_set_back_while_armed_does_not_fire_what_was_armed(stage: Stage, executor: ScriptedExecutor):
+async def test_a_clock_set_back_does_not_fire_buffered_timers_early(stage: Stage, executor: ScriptedExecutor):
     await read_ahead(stage)
     stage.clock.jump(-3600)
     await stage.pass_time(3600, step=60)
@@ -193,7 +195,7 @@ async def test_a_clock_set_back_while_armed_does_not_fire_what_was_armed(stage: 
     assert len(executor.attempts) == 1
 
 
-async def test_a_clock_that_drifts_a_little_is_no_alarm(stage: Stage):
+async def test_a_small_clock_drift_causes_no_warning(stage: Stage):
     await stage.join()
     with capture_logs() as logs:
         for seconds in (0.5, -0.5, 1.0):
@@ -205,7 +207,7 @@ async def test_a_clock_that_drifts_a_little_is_no_alarm(stage: Stage):
 # Downtime and failure
 
 
-async def test_what_was_missed_while_nothing_ran_follows_the_catch_up_policy(stage: Stage, executor: ScriptedExecutor):
+async def test_the_catch_up_policy_decides_instants_missed_during_downtime(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     jobs = {
         policy: await stage.add_job(spec("every 10m", url=f"https://{policy}.example", catch_up=CatchUp(policy, 3600)))
@@ -244,7 +246,7 @@ async def test_a_catch_up_of_many_runs_at_once_stays_within_the_capacity(stage: 
     assert set(await stage.states(job_id)) == {State.COMPLETED}
 
 
-async def test_a_fire_that_fails_is_tried_again_and_nothing_is_lost(stage: Stage, executor: ScriptedExecutor):
+async def test_a_failed_fire_is_retried_and_nothing_is_lost(stage: Stage, executor: ScriptedExecutor):
     flaky = FlakyStore(stage.store)
     await stage.join(store=flaky)
     await stage.add_job(spec("every 1m"))
@@ -271,7 +273,7 @@ async def run_at_least(stage: Stage, count: int) -> None:
 
 
 async def turn_until(stage: Stage, condition: Callable[[], bool]) -> asyncio.Task[int]:
-    """Turn the timer until this holds; answers the turn that is under way then."""
+    """Runs the timer until the condition is true. Returns the turn that is in progress."""
     turn = asyncio.ensure_future(stage.engine.term.timer.run_once())
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition():
@@ -281,7 +283,7 @@ async def turn_until(stage: Stage, condition: Callable[[], bool]) -> asyncio.Tas
     return turn
 
 
-async def test_in_a_burst_the_next_page_is_made_while_one_is_written_and_no_more_than_that(stage: Stage):
+async def test_in_a_burst_exactly_one_page_is_planned_while_another_is_written(stage: Stage):
     flaky = FlakyStore(stage.store)
     await stage.join(store=flaky)
     jobs = await burst_of(stage, 3 * PAGE)
@@ -311,12 +313,12 @@ async def test_small_pages_are_waited_for(stage: Stage):
 
 
 @pytest.mark.parametrize("failing", [1, 2])
-async def test_pages_that_were_under_way_when_one_failed_are_fired_once_all_the_same(stage: Stage, failing: int):
+async def test_pages_in_flight_when_another_page_fails_are_fired_once(stage: Stage, failing: int):
     flaky = FlakyStore(stage.store)
     await stage.join(store=flaky)
     jobs = await burst_of(stage, 4 * PAGE)
-    flaky.write_in_time(c.Fire, PAGE)  # which notes the sizes of pages
-    while sum(flaky.sizes) < PAGE:  # then two more at least are to come
+    flaky.write_in_time(c.Fire, PAGE)  # records the sizes of pages
+    while sum(flaky.sizes) < PAGE:  # at least two more pages follow
         await stage.engine.term.timer.run_once()
     flaky.fail_next(c.Fire, failing)
     for _ in range(failing):
@@ -328,7 +330,7 @@ async def test_pages_that_were_under_way_when_one_failed_are_fired_once_all_the_
     assert (len(runs), max(runs.values())) == (len(jobs), 1)
 
 
-async def test_a_page_that_is_being_written_at_a_stop_is_run(stage: Stage):
+async def test_a_page_in_flight_at_a_stop_runs(stage: Stage):
     flaky = FlakyStore(stage.store)
     await stage.join(store=flaky)
     await burst_of(stage, 3 * PAGE)
@@ -366,7 +368,7 @@ async def test_max_runs_ends_a_job(stage: Stage, executor: ScriptedExecutor):
 
 
 class ReadsThenWaits:
-    """A store whose page of due timers is on its way while something else happens."""
+    """A store that waits before it returns a page of due timers, so that a test can act meanwhile."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -406,9 +408,7 @@ async def test_a_job_created_while_a_page_is_being_read_fires_at_its_own_instant
     assert [attempt.claim.job_id for attempt in executor.attempts] == made
 
 
-async def test_a_job_whose_schedule_cannot_be_read_any_more_is_paused_and_stops_no_other(
-    stage: Stage, executor: ScriptedExecutor
-):
+async def test_a_job_with_an_unreadable_schedule_is_paused_and_others_fire(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
     gone = spec("* * * * *", timezone="Europe/Atlantis")  # a zone that an older tz database had
     made = new_job(spec("* * * * *"), now=stage.clock.now())

@@ -1,4 +1,4 @@
-"""The timer buffer: timers are read and planned ahead, in whatever order they come, and each is taken once."""
+"""The timer buffer: timers are read and planned ahead, and each is taken once, in any order of their creation."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _place = attrgetter("place")
 
 
 class Timers:
-    """A store's timers, as a list: all that TimerBuffer asks for."""
+    """A store that holds its timers in a list. It has only the method that TimerBuffer needs."""
 
     def __init__(self) -> None:
         self.rows: list[DueTimer] = []
-        self.readings: list[int] = []  # how many rows each answered
-        self.most = 1_000_000  # rows a page: less than was asked for where jobs are large
+        self.readings: list[int] = []  # how many rows each of them returned
+        self.most = 1_000_000  # rows per page: fewer than requested if jobs are large
 
     def add(self, due_at: int, count: int = 1, tenant: str = TENANT) -> list[DueTimer]:
         job = spec("2027-01-01T00:00:00Z")
@@ -43,7 +43,7 @@ class Timers:
         without: Sequence[str] = (),
     ) -> DueTimers:  # fmt: skip
         del shards, without
-        await asyncio.sleep(0)  # as any store does, it answers in another turn of the loop
+        await asyncio.sleep(0)  # like any store, it returns in a later turn of the loop
         begin = bisect_right(self.rows, after or (-1, "", ""), key=_place)
         page = DueTimers(row for row in self.rows[begin : begin + min(limit, self.most)] if row.due_at <= until)
         self.readings.append(len(page))
@@ -53,7 +53,7 @@ class Timers:
         taken = list(due.timers) if due is not None else []
         for timer in taken:
             at = bisect_left(self.rows, timer.place, key=_place)
-            if self.rows[at : at + 1] == [timer]:  # one that is taken twice is gone already
+            if self.rows[at : at + 1] == [timer]:  # a timer that is taken twice was removed already
                 del self.rows[at]
         return taken
 
@@ -93,7 +93,7 @@ async def test_nothing_is_taken_before_its_instant(timers: Timers, buffer: Timer
     assert buffer.take(SOON, 10) is not None
 
 
-async def test_a_timer_that_comes_late_is_read_without_reading_the_burst_again(timers: Timers, buffer: TimerBuffer):
+async def test_a_late_timer_is_read_without_reading_the_burst_again(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, 2000)
     await read_all(buffer, NOW)
     timers.readings.clear()
@@ -107,7 +107,7 @@ async def test_a_timer_that_comes_late_is_read_without_reading_the_burst_again(t
     assert len(due.timers) == 2000
 
 
-async def test_one_more_for_an_instant_that_was_read_is_taken_with_the_others(timers: Timers, buffer: TimerBuffer):
+async def test_a_timer_added_to_an_instant_that_was_read_is_taken_with_the_others(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, 3)
     timers.add(SOON + 1, 3)
     await read_all(buffer, NOW)
@@ -119,7 +119,7 @@ async def test_one_more_for_an_instant_that_was_read_is_taken_with_the_others(ti
     assert [timer.due_at - SOON for timer in due.timers] == [0, 0, 0, 0, 1, 1, 1]
 
 
-async def test_a_timer_that_nobody_hinted_at_is_found_by_looking_back(timers: Timers, buffer: TimerBuffer):
+async def test_a_timer_without_a_hint_is_found_by_looking_back(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, 600)
     await read_all(buffer, NOW)
     (forgotten,) = timers.add(NOW)
@@ -139,7 +139,7 @@ async def test_a_page_that_is_short_because_its_jobs_are_large_is_not_the_last(t
     assert len(due.timers) == 10
 
 
-async def test_what_is_held_is_bounded_and_the_rest_is_read_while_it_is_fired(timers: Timers, buffer: TimerBuffer):
+async def test_the_buffer_is_bounded_and_the_rest_is_read_while_it_is_fired(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, buffer.most_held + 5000)
     await read_all(buffer, NOW)
     assert sum(timers.readings) == buffer.most_held
@@ -161,7 +161,7 @@ async def test_timers_are_counted_by_tenant_until_they_are_taken(timers: Timers,
     assert not any(buffer.count_by_tenant().values())
 
 
-async def test_no_reading_begins_right_before_an_instant(timers: Timers, buffer: TimerBuffer):
+async def test_no_read_starts_right_before_a_due_instant(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON, 10_000)
     assert buffer.read_on(NOW)
     await buffer.end_reading()
@@ -169,18 +169,18 @@ async def test_no_reading_begins_right_before_an_instant(timers: Timers, buffer:
     assert buffer.read_on(SOON)
 
 
-async def test_a_reading_under_way_when_all_is_dropped_is_not_armed(timers: Timers, buffer: TimerBuffer):
+async def test_a_read_in_flight_when_the_buffer_is_dropped_is_ignored(timers: Timers, buffer: TimerBuffer):
     timers.add(SOON)
     buffer.read_on(NOW)
     ending = asyncio.create_task(buffer.end_reading())
-    await asyncio.sleep(0)  # it waits for the reading now
+    await asyncio.sleep(0)  # it now waits for the read
     buffer.drop()
     await ending
     assert timers.readings == [1]
     assert buffer.first_due_at() is None
 
 
-async def test_a_plan_that_no_longer_holds_is_not_handed_out(timers: Timers, buffer: TimerBuffer):
+async def test_an_outdated_plan_is_not_returned(timers: Timers, buffer: TimerBuffer):
     timers.add(NOW)
     await read_all(buffer, NOW)
     due = buffer.take(NOW + MINUTE, 10)
@@ -189,10 +189,10 @@ async def test_a_plan_that_no_longer_holds_is_not_handed_out(timers: Timers, buf
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_whatever_comes_in_whatever_order_is_taken_once(
+async def test_every_timer_is_taken_once_in_any_order(
     timers: Timers, buffer: TimerBuffer, seed: int, monkeypatch: pytest.MonkeyPatch
 ):
-    """Small pages, a wild mix: every timer is taken, and none twice; on time, where there is time to."""
+    """Small pages and a random mix: every timer is taken once, and on time if it was created early enough."""
     monkeypatch.setattr(timer_buffer, "READ_PAGE", 3)
     monkeypatch.setattr(timer_buffer, "BURST_PAGE", 5)
     buffer.most_held = 12

@@ -1,4 +1,4 @@
-"""Room in the dispatcher counts for pages that are being written: their claims come to it when they are written."""
+"""Pages in flight count against the room of the dispatcher: it gets their claims when they are written."""
 
 from __future__ import annotations
 
@@ -16,12 +16,10 @@ from samples import NOW, new_job, spec
 
 SECOND_PAGE, THIRD_PAGE = BURST, BURST * PAGE_GROWTH
 CAPACITY = 160
-ROOM = endpoint_share(memory_share(CAPACITY, 1))  # for the one endpoint of the one tenant
+ROOM = endpoint_share(memory_share(CAPACITY, 1))  # for a single endpoint of a single tenant
 
 
-async def test_claims_of_a_page_that_is_being_written_take_room_before_they_come(
-    stage: Stage, executor: ScriptedExecutor
-):
+async def test_claims_of_a_page_in_flight_take_room(stage: Stage, executor: ScriptedExecutor):
     assert FIRST_PAGE + THIRD_PAGE <= ROOM < FIRST_PAGE + SECOND_PAGE + THIRD_PAGE
     flaky = FlakyStore(stage.store)
     executor.hold()
@@ -30,17 +28,17 @@ async def test_claims_of_a_page_that_is_being_written_take_room_before_they_come
     await stage.apply(c.CreateJobs(NOW, jobs))
     stage.clock.set(NOW + MINUTE)
     timer, dispatcher = stage.engine.term.timer, stage.engine.term.dispatcher
-    while not executor.tasks:
+    while not executor.attempts:
         await timer.run_once()
         await stage.let_run()
-    assert len(executor.tasks) == FIRST_PAGE
+    assert len(executor.attempts) == FIRST_PAGE
 
     gate = flaky.hold(c.Fire)
-    await timer.run_once()  # a page that the next one does not wait for
+    await timer.run_once()  # the next page does not wait for this one
     await until(lambda: len(flaky.held) == 1)
     turn = asyncio.ensure_future(timer.run_once())
     await until(lambda: len(flaky.held) == 2)
-    pages = [(len(fire.runs), fire.claim) for fire in flaky.held if isinstance(fire, c.Fire)]
+    pages = [(len(fire.executions), fire.claim) for fire in flaky.held if isinstance(fire, c.Fire)]
     assert pages == [(SECOND_PAGE, True), (THIRD_PAGE, False)]
     gate.set()
     await turn
@@ -50,4 +48,4 @@ async def test_claims_of_a_page_that_is_being_written_take_room_before_they_come
     executor.let_go()
     await stage.settle()
     await stage.tick()
-    assert {task.job_id for task in executor.tasks} == {job.job_id for job in jobs}
+    assert {attempt.claim.job_id for attempt in executor.attempts} == {job.job_id for job in jobs}

@@ -1,4 +1,4 @@
-"""The gate: a few at once, in turns by tenant, and nobody who goes away keeps a place."""
+"""The turn gate: a few requests at once, in turns by tenant. A cancelled request keeps no place."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.stage import TURNS
 class Crowd:
     def __init__(self, at_once: int) -> None:
         self.gate = TurnGate(at_once)
-        self.inside: list[str] = []  # in the order in which they came through
+        self.inside: list[str] = []  # in the order in which they passed
         self.most = 0
         self._now = 0
 
@@ -38,7 +38,7 @@ async def settle() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
-async def test_they_pass_in_turns_by_tenant_and_no_more_than_so_many_at_once(at_once: int):
+async def test_requests_pass_in_turns_by_tenant_within_the_limit(at_once: int):
     crowd, go = Crowd(at_once), asyncio.Event()
     tasks = [crowd.send(f"a{number}", go) for number in range(50)]
     await settle()
@@ -51,7 +51,7 @@ async def test_they_pass_in_turns_by_tenant_and_no_more_than_so_many_at_once(at_
     assert (len(crowd.inside), crowd.most) == (53, at_once)
 
 
-async def test_one_that_is_cancelled_while_it_waits_takes_no_turn():
+async def test_a_request_cancelled_while_it_waits_takes_no_turn():
     crowd, go = Crowd(1), asyncio.Event()
     first = crowd.send("a0", go)
     await settle()
@@ -64,7 +64,7 @@ async def test_one_that_is_cancelled_while_it_waits_takes_no_turn():
     assert waiting.cancelled()
 
 
-async def test_one_that_is_cancelled_in_the_moment_of_its_turn_passes_it_on():
+async def test_a_request_cancelled_at_the_moment_of_its_turn_passes_the_turn_on():
     gate, inside = TurnGate(1), []
 
     async def enter() -> None:
@@ -74,7 +74,7 @@ async def test_one_that_is_cancelled_in_the_moment_of_its_turn_passes_it_on():
     async with gate.turn("a"):
         waiting, last = asyncio.create_task(enter()), asyncio.create_task(enter())
         await settle()
-    waiting.cancel()  # its turn has come, and it has not noticed yet
+    waiting.cancel()  # its turn has come, but its task has not run yet
     await last
     await settle()
     assert inside == ["entered"]

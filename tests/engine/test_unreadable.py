@@ -1,4 +1,4 @@
-"""A definition that can't be read, as a newer version might have written it: the others go on."""
+"""A job definition that can't be read, such as one of a newer version, does not affect other jobs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def spoil(folder: Path, job_id: str) -> None:
 
 
 @pytest.mark.parametrize("spoiled", range(3))  # in each place of the pages that are read
-async def test_a_due_job_that_cannot_be_read_is_paused_and_the_others_fire(
+async def test_an_unreadable_due_job_is_paused_and_the_others_fire(
     stage: Stage, executor: ScriptedExecutor, tmp_path: Path, spoiled: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(timer_buffer, "READ_PAGE", 1)
@@ -45,7 +45,7 @@ async def test_a_due_job_that_cannot_be_read_is_paused_and_the_others_fire(
 
 
 @pytest.mark.parametrize("spoiled", range(3))
-async def test_an_execution_of_a_lost_node_that_cannot_be_read_is_a_dead_letter_and_the_others_run_again(
+async def test_an_unreadable_execution_of_an_expired_node_becomes_a_dead_letter_and_the_others_run(
     stage: Stage, executor: ScriptedExecutor, tmp_path: Path, spoiled: int
 ):
     executor.hold()

@@ -1,4 +1,4 @@
-"""Word of how an execution ended: a request of its own, as durable as the end itself."""
+"""Notifications about the end of an execution: each is its own request, as durable as the end itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def telling(**fields: Any) -> JobSpec:
     return spec("immediate", **known | fields)
 
 
-def told(executor: ScriptedExecutor) -> list[Attempt[Any]]:
+def notified(executor: ScriptedExecutor) -> list[Attempt[Any]]:
     return [attempt for attempt in executor.attempts if attempt.payload.url != URL]
 
 
@@ -51,7 +51,7 @@ async def words(stage: Stage) -> list[JobRecord]:
         (SLOW, BAD, "execution.failed", State.TIMEOUT),
     ],
 )
-async def test_who_asked_is_told_how_it_ended(
+async def test_the_url_of_the_job_gets_a_notification_of_its_end(
     stage: Stage, executor: ScriptedExecutor, outcome: Outcome, url: str, kind: str, state: State
 ):
     executor.answer(outcome, URL)
@@ -59,10 +59,10 @@ async def test_who_asked_is_told_how_it_ended(
     job_id = await stage.add_job(telling(key="k"), owner="bea")
     await stage.tick()
     await stage.tick()
-    (word,) = told(executor)
+    (sent,) = notified(executor)
     (execution,) = await stage.executions(job_id)
-    assert (word.payload.url, word.payload.method, word.payload.headers) == (url, "POST", {})
-    assert word.payload.body == {
+    assert (sent.payload.url, sent.payload.method, sent.payload.headers) == (url, "POST", {})
+    assert sent.payload.body == {
         "type": kind,
         "timestamp": format_instant(NOW),
         "data": {
@@ -78,7 +78,7 @@ async def test_who_asked_is_told_how_it_ended(
     assert (job.spec.tags, job.spec.key, job.spec.webhooks) == ({"duetime.event": kind}, None, Webhooks())
 
 
-async def test_nobody_is_told_who_did_not_ask_nor_of_an_attempt_that_is_made_again(
+async def test_no_notification_without_a_url_or_for_an_attempt_that_is_retried(
     stage: Stage, executor: ScriptedExecutor
 ):
     executor.answer([Outcome(ErrorType.HTTP_ERROR, "503", 503), FAILURE], URL)
@@ -92,7 +92,7 @@ async def test_nobody_is_told_who_did_not_ask_nor_of_an_attempt_that_is_made_aga
     assert [job.spec.name for job in await words(stage)] == ["on_success of report"]
 
 
-async def test_one_that_was_cancelled_tells_nobody(stage: Stage, executor: ScriptedExecutor):
+async def test_a_cancelled_execution_sends_no_notification(stage: Stage, executor: ScriptedExecutor):
     executor.hold()
     await stage.join()
     job_id = await stage.add_job(telling())
@@ -104,32 +104,32 @@ async def test_one_that_was_cancelled_tells_nobody(stage: Stage, executor: Scrip
     assert await words(stage) == []
 
 
-async def test_word_is_tried_again_and_tells_nobody_of_itself(stage: Stage, executor: ScriptedExecutor):
+async def test_a_failed_notification_is_retried_and_causes_no_notification(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE, URL)
     executor.answer([Outcome(ErrorType.HTTP_ERROR, "503", 503), Outcome(http_status=204)], BAD)
     await stage.join()
     await stage.add_job(telling())
     await stage.tick()
     await stage.pass_time(15)
-    first, second = (attempt.claim for attempt in told(executor))
+    first, second = (attempt.claim for attempt in notified(executor))
     assert (first.execution_id, first.attempt, second.attempt) == (second.execution_id, 1, 2)
     assert len(await words(stage)) == 1
 
 
-async def test_word_survives_a_crash_right_after_the_end(stage: Stage, executor: ScriptedExecutor):
+async def test_a_notification_survives_a_crash_right_after_the_end(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE, URL)
     await stage.join()
     await stage.add_job(telling())
-    await stage.turn_timer()  # it has run and its end is written; the word is not sent yet
+    await stage.turn_timer()  # its end is written, and the notification is not sent yet
     assert len(await words(stage)) == 1
-    assert told(executor) == []
+    assert notified(executor) == []
     await lose(stage)
     await stage.join()
     await stage.tick()
-    assert len(told(executor)) == 1
+    assert len(notified(executor)) == 1
 
 
-async def test_a_late_result_that_is_refused_tells_nobody(stage: Stage, executor: ScriptedExecutor):
+async def test_a_refused_late_result_sends_no_notification(stage: Stage, executor: ScriptedExecutor):
     executor.hold(URL)
     executor.answer(GONE, URL)
     earlier = await stage.join()
@@ -145,7 +145,7 @@ async def test_a_late_result_that_is_refused_tells_nobody(stage: Stage, executor
     assert (await stage.job(job_id)).status is JobStatus.PENDING, "nor does it pause its job"
 
 
-async def test_a_run_that_is_given_up_with_its_node_is_told_of(stage: Stage, executor: ScriptedExecutor):
+async def test_an_execution_that_fails_with_its_node_sends_a_notification(stage: Stage, executor: ScriptedExecutor):
     executor.hold(URL)
     await stage.join()
     job_id = await stage.add_job(telling())
@@ -156,12 +156,12 @@ async def test_a_run_that_is_given_up_with_its_node_is_told_of(stage: Stage, exe
         await stage.engine.term.reconciler.run_once()
     await stage.tick()
     assert await stage.states(job_id) == [State.FAILED]
-    (word,) = told(executor)
-    assert word.payload.body["data"]["error_type"] == ErrorType.LEASE_LOST
-    assert word.payload.body["data"]["start_time"] is None
+    (sent,) = notified(executor)
+    assert sent.payload.body["data"]["error_type"] == ErrorType.LEASE_LOST
+    assert sent.payload.body["data"]["start_time"] is None
 
 
-async def test_a_target_that_is_gone_pauses_its_job(stage: Stage, executor: ScriptedExecutor):
+async def test_a_target_with_status_410_pauses_its_job(stage: Stage, executor: ScriptedExecutor):
     executor.answer(GONE)
     await stage.join()
     job_id = await stage.add_job(spec("every 1m"))
@@ -171,8 +171,8 @@ async def test_a_target_that_is_gone_pauses_its_job(stage: Stage, executor: Scri
     assert [event.kind for event in stage.events.list_kept()].count("job.paused") == 1
 
 
-async def test_events_tell_of_a_notification_and_the_audit_does_not(stage: Stage, executor: ScriptedExecutor):
-    """It is nobody's change: it follows from an end that is in the history, by what the audit says of its job."""
+async def test_a_notification_is_published_as_an_event_and_not_audited(stage: Stage, executor: ScriptedExecutor):
+    """A notification is no change by a user: it follows from the job, which is audited, and from the history."""
     await stage.join()
     await stage.add_job(telling())
     await stage.tick()
@@ -182,7 +182,7 @@ async def test_events_tell_of_a_notification_and_the_audit_does_not(stage: Stage
     assert created == [{"job_id": job.job_id, "name": "on_success of report"}]
 
 
-async def test_a_full_store_writes_the_end_and_says_that_nobody_was_told(
+async def test_a_full_store_writes_the_end_and_notes_the_missing_notification(
     tmp_path: Path, clock: HandClock, executor: ScriptedExecutor
 ):
     store = SqliteStore(tmp_path / "small", Capacity(most_jobs=1))
@@ -204,7 +204,7 @@ async def test_a_full_store_writes_the_end_and_says_that_nobody_was_told(
         await store.stop()
 
 
-async def test_more_failures_at_once_than_a_commit_takes_are_all_told_of(stage: Stage, executor: ScriptedExecutor):
+async def test_more_failures_than_fit_into_a_commit_all_send_notifications(stage: Stage, executor: ScriptedExecutor):
     executor.answer(FAILURE, URL)
     await stage.join()
     made = [stage.add_job(telling(webhooks=Webhooks(on_failure=f"{BAD}/{n}"))) for n in range(450)]
@@ -212,13 +212,13 @@ async def test_more_failures_at_once_than_a_commit_takes_are_all_told_of(stage: 
         await job
     await stage.tick()
     await stage.tick()
-    assert sorted(attempt.payload.url for attempt in told(executor)) == sorted(f"{BAD}/{n}" for n in range(450))
+    assert sorted(attempt.payload.url for attempt in notified(executor)) == sorted(f"{BAD}/{n}" for n in range(450))
 
 
 # In time, all of it goes
 
 
-async def test_words_and_other_jobs_of_one_run_go_when_their_history_has(
+async def test_notifications_and_one_off_jobs_are_removed_after_their_history(
     stage: Stage, store: Store, clock: HandClock, executor: ScriptedExecutor
 ):
     await stage.join()
@@ -237,7 +237,7 @@ async def test_words_and_other_jobs_of_one_run_go_when_their_history_has(
     assert [job.job_id for job in await store.list_jobs(JobQuery(TENANT))] == [recurring]
 
 
-async def test_a_node_that_does_not_run_the_chores_sweeps_nothing(
+async def test_a_node_without_the_housekeeping_sweeps_nothing(
     stage: Stage, store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ):
     await stage.join()

@@ -1,4 +1,4 @@
-"""The worker gateway: workers get functions to run and report results; nothing is lost with a worker or an answer."""
+"""The worker gateway: workers get functions and report results. A lost worker or response loses nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def call(function: str = ADD, *args: Any, **fields: Any) -> PythonJob:
 
 
 class Hand:
-    """A worker of flesh: does nothing unless told."""
+    """A worker that does only what the test says."""
 
     def __init__(self, stage: Stage, worker_id: int) -> None:
         self.stage = stage
@@ -70,7 +70,7 @@ async def test_a_function_waits_for_a_worker_and_no_node_takes_it(stage: Stage):
     assert await stage.states(job_id) == [State.RUNNING]
 
 
-async def test_what_it_returned_is_kept_with_how_long_it_took(stage: Stage):
+async def test_the_result_of_a_function_is_stored_with_its_duration(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD, 1, 2))
     await stage.tick()
@@ -80,10 +80,10 @@ async def test_what_it_returned_is_kept_with_how_long_it_took(stage: Stage):
     assert await hand.report(done(one, "3")) == Reported()
     (ended,) = await stage.executions(job_id)
     assert (ended.state, ended.response, ended.worker_id) == (State.COMPLETED, "3", "host:1")
-    assert (ended.started_at, ended.ended_at) == (NOW + 2750, NOW + 3000)  # by our clock, and its stopwatch
+    assert (ended.started_at, ended.ended_at) == (NOW + 2750, NOW + 3000)  # by our clock, with its duration
 
 
-async def test_a_worker_gets_only_functions_that_it_named(stage: Stage):
+async def test_a_worker_gets_only_its_own_functions(stage: Stage):
     await stage.join()
     await stage.add_job(call("other.function"))
     mine = await stage.add_job(call(ADD))
@@ -92,7 +92,7 @@ async def test_a_worker_gets_only_functions_that_it_named(stage: Stage):
     assert [one.job_id for one in await hand.poll()] == [mine]
 
 
-async def test_another_tenants_worker_of_the_same_function_gets_nothing(stage: Stage):
+async def test_a_worker_of_another_tenant_gets_nothing(stage: Stage):
     await stage.join()
     await stage.add_job(call(ADD))
     await stage.tick()
@@ -101,7 +101,7 @@ async def test_another_tenants_worker_of_the_same_function_gets_nothing(stage: S
     assert polled.assignments == []
 
 
-async def test_another_tenant_can_use_no_worker_but_its_own(stage: Stage):
+async def test_a_tenant_can_use_only_its_own_workers(stage: Stage):
     await stage.join()
     hand = await hire(stage)
     for asked in (
@@ -109,22 +109,22 @@ async def test_another_tenant_can_use_no_worker_but_its_own(stage: Stage):
         stage.engine.term.worker_gateway.report("globex", Reporting(hand.worker_id, [])),
         stage.engine.term.worker_gateway.leave("globex", hand.worker_id),
     ):
-        with pytest.raises(NotFound, match="join anew"):
+        with pytest.raises(NotFound, match="join again"):
             await asked
 
 
-async def test_a_poll_that_waits_is_answered_as_soon_as_there_is_something(stage: Stage):
+async def test_an_open_poll_ends_as_soon_as_there_is_an_execution(stage: Stage):
     await stage.join()
     hand = await hire(stage)
     waiting = asyncio.create_task(hand.poll(wait_seconds=30))
-    await until(lambda: bool(stage.engine.term.worker_gateway._polls.waiting()))
+    await until(lambda: bool(stage.engine.term.worker_gateway.polls.waiting()))
     await stage.add_job(call(ADD))
     await stage.turn_timer()
     async with asyncio.timeout(PATIENCE_SECONDS):
         assert len(await waiting) == 1
 
 
-async def test_a_failure_is_tried_again_by_the_jobs_policy_and_sees_the_progress_saved_before(stage: Stage):
+async def test_a_failure_is_retried_by_the_policy_with_the_saved_progress(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD, retry_policy=RetryPolicy(delays=(5,))))
     await stage.tick()
@@ -140,7 +140,7 @@ async def test_a_failure_is_tried_again_by_the_jobs_policy_and_sees_the_progress
     assert (again.execution_id, again.attempt, again.progress) == (one.execution_id, 2, {"done": 41})
 
 
-async def test_a_function_that_rejects_is_not_tried_again(stage: Stage):
+async def test_a_function_that_rejects_is_not_retried(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))
     await stage.tick()
@@ -152,14 +152,14 @@ async def test_a_function_that_rejects_is_not_tried_again(stage: Stage):
 
 
 async def lose(stage: Stage) -> None:
-    """Time passes, and no worker says a word."""
+    """Advances the clock while no worker sends anything."""
     for _ in range(8):
         stage.clock.advance(1)
         await stage.engine.term.watch.run_once()
         await stage.engine.term.reconciler.run_once()
 
 
-async def test_what_a_silent_worker_runs_goes_to_another_with_the_same_id_and_the_next_attempt(stage: Stage):
+async def test_executions_of_a_silent_worker_go_to_another_as_the_next_attempt(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD, retry_policy=RetryPolicy(max_retries=0)))
     await stage.tick()
@@ -178,7 +178,7 @@ async def test_what_a_silent_worker_runs_goes_to_another_with_the_same_id_and_th
     assert (ended.state, ended.response) == (State.COMPLETED, "3")
 
 
-async def test_a_worker_that_beats_is_not_taken_for_lost(stage: Stage):
+async def test_a_worker_that_sends_heartbeats_is_not_fenced(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))
     await stage.tick()
@@ -192,7 +192,7 @@ async def test_a_worker_that_beats_is_not_taken_for_lost(stage: Stage):
     assert await stage.states(job_id) == [State.RUNNING]
 
 
-async def test_a_clock_that_is_set_makes_no_worker_die(stage: Stage):
+async def test_setting_the_clock_fences_no_worker(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))
     await stage.tick()
@@ -206,7 +206,7 @@ async def test_a_clock_that_is_set_makes_no_worker_die(stage: Stage):
     assert await stage.states(job_id) == [State.RUNNING]
 
 
-async def test_at_most_once_is_not_given_to_another(stage: Stage):
+async def test_an_at_most_once_execution_goes_to_no_other_worker(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
     await stage.tick()
@@ -217,7 +217,7 @@ async def test_at_most_once_is_not_given_to_another(stage: Stage):
     assert (ended.state, ended.error_type, ended.attempt) == (State.FAILED, ErrorType.LEASE_LOST, 1)
 
 
-async def test_a_worker_that_leaves_gives_back_what_it_runs_at_once(stage: Stage):
+async def test_executions_of_a_leaving_worker_are_returned_at_once(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))
     await stage.tick()
@@ -229,13 +229,13 @@ async def test_a_worker_that_leaves_gives_back_what_it_runs_at_once(stage: Stage
     assert await stage.store.list_workers(None, 10) == []
 
 
-async def test_runs_whose_answer_was_lost_on_its_way_are_given_back_after_a_lease(stage: Stage):
+async def test_claims_whose_response_was_lost_are_released_after_a_lease(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))
     await stage.tick()
     hand = await hire(stage)
     await hand.poll()
-    hand.running.clear()  # it never heard of it
+    hand.running.clear()  # it never received the claim
     for _ in range(4):
         stage.clock.advance(1)
         await hand.report()
@@ -245,10 +245,10 @@ async def test_runs_whose_answer_was_lost_on_its_way_are_given_back_after_a_leas
         await hand.report()
     assert await stage.states(job_id) == [State.QUEUED]
     (again,) = await hand.poll()
-    assert (again.attempt, again.token) == (1, 2)  # nobody had tried it
+    assert (again.attempt, again.token) == (1, 2)  # no attempt was counted
 
 
-async def test_a_run_that_is_to_run_at_most_once_is_not_given_to_another_when_its_answer_was_lost(stage: Stage):
+async def test_an_at_most_once_claim_whose_response_was_lost_goes_to_no_other_worker(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
     await stage.tick()
@@ -262,7 +262,7 @@ async def test_a_run_that_is_to_run_at_most_once_is_not_given_to_another_when_it
     assert (ended.state, ended.error_type) == (State.FAILED, ErrorType.LEASE_LOST)
 
 
-async def test_what_was_not_begun_is_given_back_at_once_with_no_attempt_counted(stage: Stage):
+async def test_claims_that_a_worker_returns_unstarted_count_no_attempt(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
     await stage.tick()
@@ -274,22 +274,22 @@ async def test_what_was_not_begun_is_given_back_at_once_with_no_attempt_counted(
     assert (again.attempt, again.token) == (1, 2)
 
 
-async def test_a_give_back_that_is_sent_again_releases_nothing_that_was_claimed_anew(stage: Stage):
+async def test_a_repeated_return_releases_no_newer_claim(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD, delivery=Delivery.AT_MOST_ONCE))
     await stage.tick()
     hand = await hire(stage)
     (one,) = await hand.poll()
     given_back = Reporting(hand.worker_id, [], unbegun=[one.claim])
-    await stage.engine.term.worker_gateway.report(TENANT, given_back)  # the answer is lost on its way
-    (again,) = await hand.poll()  # and it begins
+    await stage.engine.term.worker_gateway.report(TENANT, given_back)  # the response is lost
+    (again,) = await hand.poll()  # and the worker starts it
     await stage.engine.term.worker_gateway.report(TENANT, msgspec.structs.replace(given_back, running=[again.claim]))
     assert await (await hire(stage)).poll() == []
     assert await stage.states(job_id) == [State.RUNNING]
     assert (await hand.report(done(again, "3"))).refused == []
 
 
-async def test_a_worker_that_runs_an_older_claim_never_got_the_newer_one(stage: Stage):
+async def test_a_report_of_an_older_claim_shows_that_the_newer_one_was_lost(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))
     await stage.tick()
@@ -297,14 +297,14 @@ async def test_a_worker_that_runs_an_older_claim_never_got_the_newer_one(stage: 
     (one,) = await hand.poll()
     await stage.engine.term.worker_gateway.report(TENANT, Reporting(hand.worker_id, [], unbegun=[one.claim]))
     await hand.poll()
-    hand.running = [one.claim]  # the answer to the second poll is lost
+    hand.running = [one.claim]  # the response to the second poll is lost
     for _ in range(8):
         stage.clock.advance(1)
         await hand.report()
     assert await stage.states(job_id) == [State.QUEUED]
 
 
-async def test_an_end_and_a_note_of_an_older_claim_leave_the_newer_one_alone(stage: Stage):
+async def test_an_end_and_a_note_of_an_older_claim_do_not_change_the_newer_one(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))
     await stage.tick()
@@ -319,7 +319,7 @@ async def test_an_end_and_a_note_of_an_older_claim_leave_the_newer_one_alone(sta
     assert (ended.state, ended.response) == (State.COMPLETED, "new")
 
 
-async def test_what_is_to_stop_is_told_with_the_next_report(stage: Stage):
+async def test_the_next_report_returns_the_claims_to_stop(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))
     await stage.tick()
@@ -355,7 +355,7 @@ async def test_an_end_with_an_old_token_is_refused(stage: Stage):
     assert await stage.states(job_id) == [State.RUNNING]
 
 
-async def test_another_worker_cant_end_what_is_not_its_own(stage: Stage):
+async def test_a_worker_cannot_end_the_claim_of_another(stage: Stage):
     await stage.join()
     job_id = await stage.add_job(call(ADD))
     await stage.tick()
@@ -377,7 +377,7 @@ async def test_a_worker_may_report_to_another_node_than_it_polled(stage: Stage):
     assert (ended.state, ended.response, ended.worker_id) == (State.COMPLETED, "3", "host:1")
 
 
-async def test_a_poll_takes_no_more_than_fits_into_an_answer(stage: Stage):
+async def test_a_poll_claims_no_more_than_fits_into_a_response(stage: Stage):
     await stage.join()
     jobs = [await stage.add_job(call(ADD, "x" * 900_000)) for _ in range(8)]
     await stage.tick()
@@ -389,7 +389,7 @@ async def test_a_poll_takes_no_more_than_fits_into_an_answer(stage: Stage):
     assert {one.attempt for one in first + rest} == {1}
 
 
-async def test_what_waits_for_a_later_instant_is_not_handed_out_before(stage: Stage):
+async def test_a_later_execution_is_not_handed_out_before_its_instant(stage: Stage):
     await stage.join()
     await stage.add_job(call(ADD, schedule="2026-01-01T00:00:10Z"))
     hand = await hire(stage)
@@ -400,8 +400,8 @@ async def test_what_waits_for_a_later_instant_is_not_handed_out_before(stage: St
     assert [one.scheduled_at for one in await hand.poll()] == [NOW + 10 * SECOND]
 
 
-async def test_workers_that_ended_elsewhere_are_not_remembered_for_ever(stage: Stage):
-    """Another node may be the one that ends them, and this one hears nothing of it."""
+async def test_workers_that_ended_at_another_node_are_forgotten(stage: Stage):
+    """Another node may fence them, without a message to this one."""
     engine = await stage.join()
     polling = [await hire(stage) for _ in range(2)]
     for _ in range(5):
@@ -411,6 +411,6 @@ async def test_workers_that_ended_elsewhere_are_not_remembered_for_ever(stage: S
         stage.clock.advance(30)
         await polling[0].poll()
     await hire(stage)
-    assert len(engine.term.worker_gateway._workers._workers) == 2
+    assert len(engine.term.worker_gateway.workers._workers) == 2
     assert await polling[1].poll() == [], "one that was only silent is still a worker"
-    assert len(engine.term.worker_gateway._workers._workers) == 3
+    assert len(engine.term.worker_gateway.workers._workers) == 3

@@ -1,4 +1,4 @@
-"""Who watches workers may be stopped itself: what it did not see is no silence of theirs."""
+"""The node that watches workers may be suspended itself. That time does not count as silence of the workers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ADD = "shop.add"
 
 
 async def busy_worker(stage: Stage) -> tuple[int, str]:
-    """A worker that runs a function, watched from its first beat on; and the job of that function."""
+    """Returns a worker that runs a function, watched from its first heartbeat on, and the job of that function."""
     job_id = await stage.add_job(PythonJob("sum", "immediate", payload=PythonCall(ADD)))
     await stage.tick()
     joined = await stage.engine.term.worker_gateway.join(TENANT, "ann", Joining("host:1", (ADD,), 10))
@@ -32,7 +32,7 @@ async def look(stage: Stage, seconds: float = 1) -> None:
     await stage.engine.term.reconciler.run_once()
 
 
-async def test_a_node_that_was_stopped_ends_no_worker_before_it_has_looked_again(stage: Stage):
+async def test_a_suspended_node_fences_no_worker_before_it_has_looked_again(stage: Stage):
     await stage.join()
     _, job_id = await busy_worker(stage)
     stage.clock.advance(60)
@@ -40,8 +40,8 @@ async def test_a_node_that_was_stopped_ends_no_worker_before_it_has_looked_again
     assert await stage.states(job_id) == [State.RUNNING]
 
 
-async def test_a_node_that_was_stopped_hears_its_workers_for_a_whole_lease_before_it_ends_them(stage: Stage):
-    """They could not reach it while it was stopped, so nothing of theirs is new in the store."""
+async def test_a_suspended_node_gives_its_workers_a_whole_lease(stage: Stage):
+    """Workers could not reach the suspended node, so their heartbeats in the store are old."""
     await stage.join()
     _, job_id = await busy_worker(stage)
     for _ in range(3):
@@ -54,7 +54,7 @@ async def test_a_node_that_was_stopped_hears_its_workers_for_a_whole_lease_befor
     assert await stage.states(job_id) == [State.QUEUED]
 
 
-async def test_a_stop_that_is_shorter_than_the_lease_counts_as_one_look(stage: Stage):
+async def test_a_suspension_shorter_than_the_lease_counts_as_one_look(stage: Stage):
     await stage.join()
     _, job_id = await busy_worker(stage)
     for _ in range(3):
@@ -64,7 +64,7 @@ async def test_a_stop_that_is_shorter_than_the_lease_counts_as_one_look(stage: S
 
 
 class Stopped:
-    """A store at which the process is stopped for a minute while it reads the workers, once."""
+    """A store at which the process is suspended once, for a minute, while it reads the workers."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -81,7 +81,7 @@ class Stopped:
         return found
 
 
-async def test_a_node_that_was_stopped_in_the_middle_of_a_look_ends_nobody_for_it(stage: Stage):
+async def test_a_suspension_during_a_look_fences_no_worker(stage: Stage):
     store = Stopped(stage)
     await stage.join(store=store)  # type: ignore[arg-type]
     _, job_id = await busy_worker(stage)
@@ -93,13 +93,13 @@ async def test_a_node_that_was_stopped_in_the_middle_of_a_look_ends_nobody_for_i
         assert await stage.states(job_id) == [State.RUNNING]
 
 
-async def test_a_worker_that_beat_since_it_was_looked_at_is_not_ended(stage: Stage, store: Store):
+async def test_a_worker_with_a_heartbeat_since_the_last_look_is_not_fenced(stage: Stage, store: Store):
     await stage.join()
     worker_id, job_id = await busy_worker(stage)
     for _ in range(6):
         stage.clock.advance(1)
         await stage.engine.term.watch.run_once()
-    await stage.apply(c.BeatWorkers(stage.clock.now(), (worker_id,)))  # by way of another node
+    await stage.apply(c.BeatWorkers(stage.clock.now(), (worker_id,)))  # through another node
     await stage.engine.term.reconciler.run_once()
     assert await stage.states(job_id) == [State.RUNNING]
     assert (await stage.engine.term.worker_gateway.report(TENANT, Reporting(worker_id, []))).refused == []

@@ -1,4 +1,4 @@
-"""A node whose clock is wrong, beside one whose clock is right: nothing early, pruned or missed, and an alarm."""
+"""A node with a wrong clock, and one with a right clock: nothing is early, pruned or missed, and an error is logged."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WRONG = pytest.mark.parametrize("offset", [40 * DAY, -40 * DAY, 6 * SECOND, -6 *
 
 
 class OffClock:
-    """The common clock as a node sees it whose own is off by some ms."""
+    """The clock of a node that differs from the common clock by some ms."""
 
     def __init__(self, clock: HandClock, offset: int = 0) -> None:
         self._clock = clock
@@ -46,7 +46,7 @@ class OffClock:
 
 
 class PrunedLogs:
-    """Logs, as far as retention is concerned."""
+    """A log store with only the methods that retention needs."""
 
     def __init__(self) -> None:
         self.pruned: list[int] = []
@@ -56,7 +56,7 @@ class PrunedLogs:
 
 
 class Cluster:
-    """Node a, whose clock is right, and node b, whose clock is not its own affair."""
+    """Node a, whose clock is right, and node b, whose clock the test sets."""
 
     def __init__(self, store: Store, clock: HandClock) -> None:
         self.store = store
@@ -88,7 +88,7 @@ class Cluster:
                 await stage.engine.term.membership.run_once()
 
     async def turn_b(self) -> None:
-        """Everything that node b does by itself, and more than once."""
+        """Runs all services of node b, more than once."""
         engine = self.b.engine
         for _ in range(3):
             await engine.term.watch.run_once()
@@ -106,7 +106,7 @@ def cluster(store: Store, clock: HandClock) -> Cluster:
 
 
 async def old_history(store: Store, days: int = 20) -> str:
-    """A job with an execution that ended some days ago."""
+    """Adds a job with an execution that ended some days ago."""
     at = NOW - days * DAY
     node = await one(store, c.StartNode(at, "long-gone"))
     job_id = await add_job(store, spec("every 1000d"), now=at)
@@ -117,7 +117,7 @@ async def old_history(store: Store, days: int = 20) -> str:
 
 
 async def lost_execution(store: Store) -> str:
-    """A job with an execution whose node is gone."""
+    """Adds a job with an execution whose node has expired."""
     node = await one(store, c.StartNode(NOW, "gone"))
     job_id = await add_job(store, spec("every 1000d"))
     await add_execution(store, job_id, NOW - DAY)
@@ -127,7 +127,7 @@ async def lost_execution(store: Store) -> str:
 
 
 @WRONG
-async def test_a_node_that_starts_with_a_wrong_clock_owns_nothing_and_the_other_owns_all(cluster: Cluster, offset: int):
+async def test_a_node_with_a_wrong_clock_at_its_start_owns_no_shard(cluster: Cluster, offset: int):
     await cluster.join(offset)
     assert dict(cluster.b.engine.term.membership.owned) == {}
     assert len(cluster.a.engine.term.membership.owned) == SHARDS
@@ -135,7 +135,7 @@ async def test_a_node_that_starts_with_a_wrong_clock_owns_nothing_and_the_other_
 
 
 @WRONG
-async def test_it_fires_nothing_claims_nothing_and_prunes_nothing(cluster: Cluster, store: Store, offset: int):
+async def test_a_node_with_a_wrong_clock_does_not_fire_claim_or_prune(cluster: Cluster, store: Store, offset: int):
     old = await old_history(store)
     later = [await add_job(store, spec(format_instant(NOW + HOUR + n * DAY))) for n in range(39)]
     waiting = await add_job(store, spec("every 1000d"))
@@ -153,7 +153,7 @@ async def test_it_fires_nothing_claims_nothing_and_prunes_nothing(cluster: Clust
 
 
 @WRONG
-async def test_what_is_due_the_other_fires_at_its_instant(cluster: Cluster, store: Store, offset: int):
+async def test_the_other_node_fires_at_the_right_instant(cluster: Cluster, store: Store, offset: int):
     jobs = {await add_job(store, spec(format_instant(NOW + 10 * SECOND))) for _ in range(40)}
     await cluster.join(offset)
     for _ in range(5):
@@ -167,7 +167,7 @@ async def test_what_is_due_the_other_fires_at_its_instant(cluster: Cluster, stor
     assert (cluster.began(cluster.a), cluster.began(cluster.b)) == (jobs, set())
 
 
-async def test_alone_it_fires_nothing_either_until_its_clock_is_right(cluster: Cluster, store: Store):
+async def test_a_single_node_with_a_wrong_clock_fires_nothing_until_it_is_right(cluster: Cluster, store: Store):
     job_id = await add_job(store, spec(format_instant(NOW + 2 * SECOND)))
     await cluster.join(40 * DAY, with_a=False)
     await cluster.turn_b()
@@ -181,7 +181,7 @@ async def test_alone_it_fires_nothing_either_until_its_clock_is_right(cluster: C
 
 
 @WRONG
-async def test_a_clock_that_is_set_is_noticed_before_the_next_heartbeat(cluster: Cluster, store: Store, offset: int):
+async def test_setting_the_clock_is_noticed_before_the_next_heartbeat(cluster: Cluster, store: Store, offset: int):
     await old_history(store)
     due_later = [await add_job(store, spec(format_instant(NOW + HOUR + n * DAY))) for n in range(39)]
     await cluster.join(0)
@@ -199,10 +199,10 @@ async def test_a_clock_that_is_set_is_noticed_before_the_next_heartbeat(cluster:
 
 @pytest.mark.parametrize("whose", ["the node's", "the registry's"])
 @WRONG
-async def test_what_it_held_ends_by_the_time_that_both_agreed_on(
+async def test_held_attempts_end_by_the_time_at_which_both_clocks_agreed(
     cluster: Cluster, store: Store, offset: int, whose: str
 ):
-    """Whichever of the two clocks was set."""
+    """It does not matter which of the two clocks was set."""
     await cluster.join(0, with_a=False)
     cluster.b.executor.hold()
     cluster.b.executor.answer(FAILURE)
@@ -213,7 +213,7 @@ async def test_what_it_held_ends_by_the_time_that_both_agreed_on(
         cluster.b_clock.offset = offset
     else:
         cluster.registry._began_at += offset
-        for name, lease in cluster.registry._leases.items():  # or the lease would expire, and all would begin anew
+        for name, lease in cluster.registry._leases.items():  # otherwise the lease would expire
             changed = msgspec.structs.replace(lease, expires_at=lease.expires_at + offset)
             cluster.registry._leases[name] = changed
     await cluster.beat()
@@ -225,28 +225,28 @@ async def test_what_it_held_ends_by_the_time_that_both_agreed_on(
     assert waiting_at is not None
     assert 0 < waiting_at - cluster.clock.now() <= HOUR
     cluster.b.executor.answer(SUCCESS)
-    await cluster.b.engine.stop()  # and what it gives back, others may have at once
+    await cluster.b.engine.stop()  # other nodes may claim its released executions at once
     assert await store.next_waiting_at() == waiting_at
 
 
-async def test_a_clock_that_is_a_little_off_is_told_of_and_the_node_goes_on(cluster: Cluster):
+async def test_a_small_clock_offset_is_logged_and_the_node_continues(cluster: Cluster):
     with capture_logs() as logs:
         await cluster.join(1500, with_a=False)
     membership = cluster.b.engine.term.membership
     assert (membership.clock_state, membership.clock_offset) == (ClockState.OFF, 1500)
     assert len(membership.owned) == SHARDS
     told = [line for line in logs if "this node's clock is 1.5 s ahead of the database's" in line["event"]]
-    assert [line["log_level"] for line in told] == ["warning"]  # once, and not at each heartbeat
+    assert [line["log_level"] for line in told] == ["warning"]  # once, not at each heartbeat
 
 
-async def test_a_clock_that_is_wrong_is_an_error_in_the_log_once(cluster: Cluster):
+async def test_a_wrong_clock_is_logged_once_as_an_error(cluster: Cluster):
     with capture_logs() as logs:
         await cluster.join(-40 * DAY)
     told = [line for line in logs if "3,456,000.0 s behind the database's" in line["event"]]
     assert [line["log_level"] for line in told] == ["error"]
 
 
-async def test_a_worker_gets_nothing_from_a_node_with_a_wrong_clock(cluster: Cluster, store: Store):
+async def test_a_node_with_a_wrong_clock_hands_out_nothing_to_workers(cluster: Cluster, store: Store):
     job_id = await add_job(store, PythonJob("sum", "every 1000d", payload=PythonCall("shop.add")))
     await add_execution(store, job_id, NOW)
     await cluster.join(40 * DAY)

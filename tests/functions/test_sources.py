@@ -41,8 +41,8 @@ async def test_a_busy_node_is_retried_after_the_time_that_it_gives(word: str, bo
 
 @pytest.mark.parametrize(("word", "body"), ASKED[1:])
 async def test_a_worker_that_the_node_does_not_know_joins_again(word: str, body: Any):
-    with pytest.raises(UnknownWorker, match="join anew"):
-        await getattr(EmbeddedSource(lambda: WorkerGateway(NotFound("join anew"))), word)(body)
+    with pytest.raises(UnknownWorker, match="join again"):
+        await getattr(EmbeddedSource(lambda: WorkerGateway(NotFound("join again"))), word)(body)
 
 
 async def test_large_arguments_reach_the_function_as_values():

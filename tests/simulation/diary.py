@@ -1,4 +1,4 @@
-"""What the targets saw, and what the store says in the end, as the checker of the cluster tests reads it."""
+"""Records the requests of targets and the final state of the store, for the checker of the cluster tests."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from samples import TENANT, executions_of
 
 
 class Diary:
-    """`wrongs`: what was decided before its instant by the clock of who decided it, and what was sent without a claim.
+    """`wrongs`: decisions before their instant, by the clock of the machine that decided, and requests without a claim.
 
-    An instant that has come does not go away: a machine whose clock is set back after it has decided, while the answer
-    is under way or the run waits in its memory for a place, sends what it has claimed.
+    If the clock of a machine is set back after its decision, while the response is in flight or the claim waits for a
+    place, the machine still sends what it has claimed.
     """
 
     def __init__(self, clock: HandClock) -> None:
@@ -27,7 +27,7 @@ class Diary:
         self._claims: set[tuple[str, int]] = set()  # execution and token
 
     def decided(self, command: Command, answer: Any, machine_now: int) -> None:
-        """The store has answered a command that was sent when the sender's clock read `machine_now`."""
+        """Records a command that the store has applied, sent when the clock of the sender read `machine_now`."""
         if isinstance(command, Fire):
             for move in command.moves:
                 self._look(move.job_id, move.due_at, machine_now)
@@ -47,7 +47,7 @@ class Diary:
     def begin(self, attempt: Attempt) -> dict[str, Any]:
         claim = attempt.claim
         if (claim.execution_id, claim.token) not in self._claims:
-            self.wrongs.append(f"{claim.execution_id}: sent with token {claim.token}, which nobody has claimed")
+            self.wrongs.append(f"{claim.execution_id}: sent with token {claim.token}, which no node has claimed")
         line = {
             "execution_id": claim.execution_id, "job_id": claim.job_id, "scheduled_at": shown(claim.scheduled_at),
             "attempt": claim.attempt, "token": claim.token, "trigger": claim.trigger,

@@ -1,4 +1,4 @@
-"""A machine of the simulation: a real engine, with its clock, database, registry and targets in other hands."""
+"""A machine of the simulation: a real engine, with simulated clock, links to store and registry, and targets."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILURE = Outcome(ErrorType.HTTP_ERROR, "the target answered 500", 500)
 
 
 class InOrder(dict[Any, None]):
-    """A set that remembers in which order things came: a seed must be a history, and addresses in memory are none."""
+    """A set in order of insertion: a seed must give the same history, and memory addresses differ from run to run."""
 
     def add(self, item: Any) -> None:
         self[item] = None
@@ -42,7 +42,7 @@ class CommonClock(HandClock):
 
 
 class MachineClock:
-    """The common clock as one machine sees it: its wall clock may be wrong, and while it is stopped nothing wakes."""
+    """The clock of one machine: its wall clock may be wrong, and no wait ends while the machine is suspended."""
 
     def __init__(self, clock: HandClock) -> None:
         self._clock = clock
@@ -68,7 +68,7 @@ class MachineClock:
 
 
 class StoreLink:
-    """The machine's way to the store."""
+    """The link of a machine to the store."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -86,7 +86,7 @@ class StoreLink:
 
 
 class RegistryLink:
-    """The machine's way to the registry."""
+    """The link of a machine to the registry."""
 
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
@@ -110,7 +110,7 @@ class RegistryLink:
 
 
 class Targets:
-    """What the machine's runs call: takes its time, fails now and then, and writes everything down."""
+    """The targets of a machine: they take time, fail sometimes, and record every request."""
 
     def __init__(self, machine: Machine, chance: Random) -> None:
         self._machine = machine
@@ -132,7 +132,7 @@ class Targets:
 
 
 class Machine:
-    """One process after the other under one name: `start`, `kill`, `stop` and `go_on` are what happens to it."""
+    """Processes of one name, one after the other. `start`, `kill`, `stop` and `go_on` control them."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world = world
@@ -140,7 +140,7 @@ class Machine:
         self.clock = MachineClock(world.clock)
         self.is_dead = False
         self.is_leaving = False
-        self.trouble = 0.0  # how often a call goes wrong
+        self.trouble = 0.0  # the share of calls that fail
         self.is_cut_off = False
         self._tasks: list[asyncio.Task[None]] = [asyncio.ensure_future(self._live())]
 
@@ -154,7 +154,7 @@ class Machine:
             )  # fmt: skip
             try:
                 await self.engine.start()
-            except Exception:  # noqa: BLE001 (it could not start: whoever runs it tries again)
+            except Exception:  # noqa: BLE001 (a failed start is retried by the world)
                 await self.clock.wait(asyncio.Event(), self.clock.now() + 1000)
             else:
                 return
@@ -164,7 +164,7 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """It has joined, and nobody has asked it to leave."""
+        """Returns whether it has joined and was not asked to leave."""
         return self._tasks[0].done() and not self.is_dead and not self.is_leaving
 
     def stop(self) -> None:
@@ -175,7 +175,7 @@ class Machine:
         self.clock.running.set()
 
     def leave(self) -> None:
-        """SIGTERM, to one that runs."""
+        """Simulates SIGTERM to a running process."""
         self.is_leaving = True
         self._tasks.append(asyncio.ensure_future(self._leave()))
 
@@ -184,6 +184,6 @@ class Machine:
         self.is_dead = True
 
     def kill(self) -> None:
-        """kill -9: none of its tasks ever goes on. What it has sent may still arrive."""
+        """Simulates kill -9: none of its tasks continues. Calls that it has sent may still arrive."""
         self.is_dead = True
         self.clock.running.clear()

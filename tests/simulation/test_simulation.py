@@ -1,10 +1,10 @@
-"""Many nodes in one process, one clock turned by hand, and chance: machines stop, die, return, are cut off and slow.
+"""Many nodes in one process, on one clock, with random faults: machines are suspended, killed, cut off and slow.
 
-Engines are real, and so is the store. In the end every due instant has its one decision, all runs are terminal, none
-was early, epochs only grew, and no write of an owner that had been replaced was accepted.
+Engines and the store are real. In the end every due instant has one decision, all executions are terminal, none was
+early, epochs only grew, and no write of a replaced owner was accepted.
 
-Each run of the tests has new seeds besides the fixed ones. A failure names its seed: DUETIME_SEED=123 runs that one
-again, and DUETIME_SIMULATIONS=500 with `make soak` many.
+Each test run has fixed seeds and new ones. A failure prints its seed: DUETIME_SEED=123 runs that seed again, and
+DUETIME_SIMULATIONS=500 with `make soak` runs many.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from simulation.world import STEP, TTL, World
 SECONDS = 30.0  # of trouble
 QUIET_SECONDS = 200.0  # after it, at most: three retries take up to 130, and a clock may have been 30 ahead
 SOAK = int(os.environ.get("DUETIME_SIMULATIONS", "100"))
-FIXED = [4, 7]  # in both, a fence was put to the test when they were chosen
-MOST_MORE = 20  # seeds, until a fence is put to the test: it is in one of three
+FIXED = [4, 7]  # with both, a fence refused a write when they were chosen
+MOST_MORE = 20  # seeds until a fence refuses a write, which happens in one of three
 SKEW: dict[str, Any] = {"allowed": {"EARLY", "STALE", "LATE"}, "has_skew": True}  # these compare clocks of two machines
 
 
 def seeds(count: int = 1) -> list[int]:
-    """The fixed ones and so many new ones; or the one that was named."""
+    """Returns the fixed seeds and this many new ones; or the seed of DUETIME_SEED."""
     if named := os.environ.get("DUETIME_SEED"):
         return [int(named)]
     return [*FIXED, *new_seeds(count)]
@@ -100,47 +100,47 @@ async def run_and_judge(seed: int, folder: Path, allowed: Collection[str] = (), 
 
 
 @pytest.mark.slow
-async def test_every_instant_has_one_decision_whatever_happens_to_the_machines(tmp_path: Path) -> None:
+async def test_every_instant_has_one_decision_whatever_faults_happen(tmp_path: Path) -> None:
     worlds = [await run_and_judge(seed, tmp_path) for seed in seeds()]
-    if len(worlds) > 1:  # of one alone it is not asked
+    if len(worlds) > 1:  # not for a single seed
         assert sum(len(world.diary.lines) for world in worlds) > 50
         more = iter(new_seeds(MOST_MORE))
         while not any(world.refused_fires for world in worlds):
             seed = next(more, None)
-            assert seed is not None, "no fence was ever put to the test"
+            assert seed is not None, "no fence has refused a write"
             worlds.append(await run_and_judge(seed, tmp_path))
 
 
 @pytest.mark.slow
 @pytest.mark.soak
-async def test_the_same_for_many_seeds(tmp_path: Path) -> None:
+async def test_every_instant_has_one_decision_for_many_seeds(tmp_path: Path) -> None:
     for seed in seeds(SOAK):
         await run_and_judge(seed, tmp_path)
 
 
 @pytest.mark.slow
 @pytest.mark.soak
-async def test_the_same_for_many_seeds_with_clocks_that_are_wrong(tmp_path: Path) -> None:
+async def test_every_instant_has_one_decision_for_many_seeds_with_wrong_clocks(tmp_path: Path) -> None:
     for seed in seeds(SOAK):
         await run_and_judge(seed, tmp_path, **SKEW)
 
 
 @pytest.mark.slow
-async def test_the_same_seed_is_the_same_history(tmp_path: Path) -> None:
+async def test_the_same_seed_gives_the_same_history(tmp_path: Path) -> None:
     seed = seeds()[-1]
     worlds = [await run_and_judge(seed, tmp_path / folder) for folder in ("first", "second")]
     assert worlds[0].diary.lines == worlds[1].diary.lines, f"DUETIME_SEED={seed}"
 
 
 @pytest.mark.slow
-async def test_a_clock_that_is_wrong_on_one_machine_costs_time_and_no_decision(tmp_path: Path) -> None:
-    """By its own clock nothing is early. (That others think so is its clock's fault: it has no other to ask.)"""
+async def test_a_wrong_clock_on_one_machine_delays_decisions_and_loses_none(tmp_path: Path) -> None:
+    """By its own clock nothing is early. (By other clocks something may be: the machine has no other clock.)"""
     for seed in seeds():
         await run_and_judge(seed, tmp_path, **SKEW)
 
 
 @pytest.mark.slow
-async def test_with_a_timer_that_looks_ahead_the_simulation_goes_red(
+async def test_the_simulation_fails_with_a_timer_that_fires_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     take = TimerBuffer.take
@@ -151,11 +151,11 @@ async def test_with_a_timer_that_looks_ahead_the_simulation_goes_red(
 
 
 @pytest.mark.slow
-async def test_without_the_fence_the_simulation_goes_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_simulation_fails_without_the_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Statements, "check_epochs", lambda *_, **__: None)
     monkeypatch.setattr(Statements, "check_node", lambda *_: None)
     found = ""
-    tried = new_seeds(60)  # most show it, not each: so it is no question to the one that was named
+    tried = new_seeds(60)  # most seeds show it, but not every one: so DUETIME_SEED does not apply
     for seed in tried:
         try:
             _, report = await simulate(seed, tmp_path, stalls=0.2)
@@ -164,4 +164,4 @@ async def test_without_the_fence_the_simulation_goes_red(tmp_path: Path, monkeyp
             found = str(error)
         if found:
             break
-    assert "STALE" in found or "older epoch" in found, f"none of these went red: {tried}"
+    assert "STALE" in found or "older epoch" in found, f"no failure with these seeds: {tried}"

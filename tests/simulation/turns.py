@@ -1,4 +1,4 @@
-"""Turns of the event loop: whether anything is left to do at an instant of a clock that is turned by hand."""
+"""Turns of the event loop, to find out whether anything is left to do at an instant of a clock set by hand."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 async def turn() -> bool:
-    """Let everybody run who can. False if nobody can now: all wait for the clock, a call or a thread."""
+    """Runs all tasks that can run. Returns False if none can: all wait for the clock, a call or a thread."""
     loop = asyncio.get_running_loop()
-    await asyncio.sleep(0)  # timeouts that are over join those that can run before this goes on
+    await asyncio.sleep(0)  # expired timeouts are queued before this continues
     return bool(loop._ready)  # type: ignore[attr-defined]

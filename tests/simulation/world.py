@@ -1,8 +1,8 @@
-"""The world of the simulation: one clock turned by hand, one store, one registry, and machines to which things happen.
+"""The world of the simulation: one clock set by hand, one store, one registry, and machines with random faults.
 
-Every call of a machine to the store or the registry waits at a turnstile. Chance says which goes first, which is late,
-which fails, and whose answer is late; they are carried out one at a time, each when nobody else has anything to do. So
-a seed is a history: the same one gives the same interleaving.
+Every call of a machine to the store or the registry waits in a queue. A random source decides which call is next,
+which one is late or fails, and whose response is late. Calls run one at a time, each when no task has anything to do.
+So the same seed always gives the same interleaving.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ REGISTRY = frozenset({"join", "renew", "take", "release", "leave"})
 
 
 def turn_by(clock: CommonClock) -> Callable[[], None]:
-    """Timeouts of the event loop end when the clock says so: how fast the simulation runs must not change its history.
+    """Makes the event loop's timeouts follow the clock: the speed of the simulation must not change its history.
 
-    Returns what gives the loop its own time back.
+    Returns a function that restores the time of the event loop.
     """
     loop = asyncio.get_running_loop()
     own, began_at = loop.time, loop.time()
@@ -51,7 +51,7 @@ def turn_by(clock: CommonClock) -> Callable[[], None]:
 
 
 class Call:
-    """On its way to be carried out (`deed`), then its answer on its way back."""
+    """A call in flight: first the request (`deed`), then the response."""
 
     def __init__(self, machine: Machine, what: str, deed: Callable[[], Any]) -> None:
         self.machine = machine
@@ -73,18 +73,18 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.jobs: list[AcknowledgedJob] = []
         self.has_skew = False
-        self.stalls = STALLS  # how often a machine is stopped just as it is about to write: after its look at the lease
+        self.stalls = STALLS  # the share of writes before which a machine is suspended: after its check of the lease
         self.refused_fires = 0
         self.is_troubled = True
         self._before = asyncio.all_tasks()
         self._real_time = turn_by(self.clock)
-        self._dead: list[Machine] = []  # an event loop forgets tasks that nobody remembers
+        self._dead: list[Machine] = []  # an event loop has only weak references to tasks
         self._resumes: list[tuple[int, Machine]] = []
         self._calls: list[Call] = []
         self._fenced: dict[int, tuple[int, int]] = {}  # shard: (epoch, node)
         self._epochs = [0] * SHARDS
 
-    # What machines do
+    # Calls of machines
 
     async def ask(self, machine: Machine, what: str, deed: Callable[[], Any]) -> Any:
         call = Call(machine, what, deed)
@@ -114,7 +114,7 @@ class World:
                 mine, latest = (epochs.get(shard), command.node), self._fenced.get(shard)
                 assert mine == latest, f"STALE: a fire of shard {shard} at {mine} was accepted, fenced at {latest}"
 
-    # How time passes
+    # Time
 
     async def run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP)):
@@ -130,7 +130,7 @@ class World:
             self._epochs = epochs
 
     async def settle(self) -> None:
-        """Carry out, one after the other, what may be; until nobody has anything to do at this instant."""
+        """Carries out calls, one after the other, until no task has anything to do at this instant."""
         for _ in range(MOST_CALLS):
             await self._let_all_run()
             now = self.clock.now()
@@ -141,13 +141,14 @@ class World:
         raise AssertionError(f"after {MOST_CALLS} calls at one instant still more: a machine asks in a circle")
 
     async def _let_all_run(self) -> None:
-        """Until everybody waits for the clock or for a call."""
+        """Runs all tasks until each waits for the clock or for a call."""
         for _ in range(TURNS):
             if not await turn() and not await turn():
                 return
 
     def _may_go_on(self, call: Call) -> bool:
-        """An answer waits for a machine that is stopped. A question of one that is, or is dead, had left it, or not."""
+        """Returns whether a call may continue. A response waits for a suspended machine. A request of a suspended or
+        killed machine was sent before that, or never."""
         machine = call.machine
         return machine.clock.running.is_set() or (call.deed is not None and call.fate == "sent")
 
@@ -156,7 +157,7 @@ class World:
         if call.deed is None:
             self._calls.remove(call)
             if call.answer.done():
-                pass  # whoever asked was cancelled, and does not want to know
+                pass  # the caller was cancelled
             elif isinstance(call.result, BaseException):
                 call.answer.set_exception(call.result)
             else:
@@ -188,7 +189,7 @@ class World:
             self._resumes.append((self.clock.now() + round(chance.uniform(0.5, 3) * TTL * 1000), machine))
             return "done", 0
         if machine.is_cut_off:
-            if call.what == "apply" and chance.random() < 0.3:  # in doubt until it is known
+            if call.what == "apply" and chance.random() < 0.3:  # the result is in doubt for a while
                 return "answered late", 0
             return "fails", CALL_SECONDS if call.what in REGISTRY else chance.choice([STEP, OP_SECONDS])
         if chance.random() >= machine.trouble:
@@ -202,7 +203,7 @@ class World:
             return TimeoutError("no answer from the registry")
         return Overloaded("the database can't be reached, nothing was changed; try again")
 
-    # What happens
+    # Faults
 
     def start(self, name: str) -> None:
         self.kill(name)
@@ -220,14 +221,14 @@ class World:
         machine.stop()
 
     def _cut_loose(self, machine: Machine, by_then: float) -> None:
-        """Of what the machine was about to send, some had left it and arrives, sooner or later; the rest never does."""
+        """Some of the requests that the machine was about to send were sent and arrive later; the others never do."""
         for call in self._calls:
             if call.machine is machine and call.deed is not None and self.chance.random() < 0.5:
                 call.fate = "sent"
                 call.not_before = self.clock.now() + round(self.chance.uniform(0, by_then) * 1000)
 
     def disturb(self) -> None:
-        """One thing that goes wrong, or right."""
+        """Causes or ends one fault."""
         chance = self.chance
         name = chance.choice(NAMES)
         machine = self.machines.get(name)
@@ -252,7 +253,7 @@ class World:
             machine.clock.skew = chance.choice([0, -30_000, -3_000, -500, 500, 3_000, 30_000])
 
     def calm(self) -> None:
-        """Nothing goes wrong any more."""
+        """Ends all faults."""
         self.is_troubled = False
         for name in NAMES:
             machine = self.machines.get(name)
@@ -263,20 +264,20 @@ class World:
                 machine.go_on()
 
     async def end(self) -> None:
-        """No task is left behind in the event loop, and its time is real again."""
+        """Ends all tasks, and restores the time of the event loop."""
         self._real_time()
         while others := asyncio.all_tasks() - self._before:
             for task in others:
                 task.cancel()
             await asyncio.wait(others, timeout=1)
 
-    # What people do
+    # Users
 
     async def create(self, job: JobSpec) -> None:
         try:
             made = new_job(job, now=self.clock.now(), job_id=make_id(self.clock.now(), self.chance.randbytes(10)))
         except InvalidSchedule:
-            return  # it would never be due
+            return  # the job would never be due
         (answer,) = await self.store.apply([c.CreateJobs(self.clock.now(), (made,))])
         assert answer is None, answer
         self.jobs.append(acknowledged(made, self.clock.now()))
@@ -286,7 +287,7 @@ class World:
             await self._let_all_run()  # else it would run while the next job is stored, for as long as that takes
 
     def some_job(self, most_seconds: float) -> JobSpec:
-        """A one-off, or one that recurs for a while."""
+        """Returns a one-off job, or one that recurs for a while."""
         chance, now = self.chance, self.clock.now()
         url = f"https://t{chance.randrange(3)}.example/run"
         end_at = shown(now + round(chance.uniform(0.3, 1) * most_seconds * 1000))

@@ -20,6 +20,10 @@ from duetime.domain.instants import parse_instant
 AnyRequest = Request[Any, Any, Any]  # of the framework, with any user, auth and state
 
 E = TypeVar("E", bound=StrEnum)
+DEFAULT_LIMIT = 20
+MAX_LIMIT = 100
+MAX_OFFSET = 1_000_000
+NO_ROW = "00000000-0000-7000-8000-000000000000"  # in cursors of lists whose rows have a number only
 
 
 async def refuse_nul(request: AnyRequest) -> None:
@@ -38,12 +42,6 @@ def read_filter(word: str | None, kind: type[E], name: str) -> E | None:
         return kind(word)
     except ValueError:
         raise InvalidRequest.at(f"/{name}", f"must be one of {', '.join(kind)}") from None
-
-
-DEFAULT_LIMIT = 20
-MAX_LIMIT = 100
-MAX_OFFSET = 1_000_000
-NO_ROW = "00000000-0000-7000-8000-000000000000"  # in cursors of lists whose rows have a number only
 
 
 def check_page(limit: int, offset: int) -> None:

@@ -122,7 +122,7 @@ class AttemptRunner:
             raise
         except DecryptionFailed as error:
             return Outcome(ErrorType.INTERNAL_ERROR, f"{error}. Nothing was sent.")
-        except Exception as error:  # noqa: BLE001 (the traceback may quote a secret, which only this method knows)
+        except Exception as error:  # noqa: BLE001 (the traceback may quote a secret, which only this method can redact)
             outcome = await self._failed(claim, error, redactor)
         finally:
             if printed is not NO_LOG:

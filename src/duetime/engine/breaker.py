@@ -1,4 +1,4 @@
-"""The breaker: knows the circuits that have failed lately, decides which attempts must not be sent, counts ends.
+"""The breaker: it caches recently failed circuits, decides which attempts must not be sent, and counts ends.
 
 The store is authoritative; the breaker caches it. With several nodes, changes are read every half second and everything
 once an hour. A single node has written everything itself. `domain.breaker` holds the rules. A healthy URL costs one
@@ -96,7 +96,7 @@ class Breaker(Service):
         try:
             decided = await apply_one(self._store, TakeProbe(now, number, claim.execution_id, self._rules))
         except DuetimeError as error:
-            log.warning("who tries a target again can't be decided now", url=circuit.url, error=str(error))
+            log.warning("no probe can be requested now", url=circuit.url, error=str(error))
             return circuit
         finally:
             self._asking.discard(number)
@@ -126,9 +126,9 @@ class Breaker(Service):
 
     def _put(self, found: Iterable[tuple[int, Circuit | None]]) -> None:
         for number, circuit in found:
-            self._tell(self._circuits.put(number, circuit), circuit)
+            self._publish(self._circuits.put(number, circuit), circuit)
 
-    def _tell(self, before: Circuit | None, after: Circuit | None) -> None:
+    def _publish(self, before: Circuit | None, after: Circuit | None) -> None:
         opened_before = None if before is None else before.opened_at
         if after is not None and after.opened_at is not None and after.opened_at != opened_before:
             data: dict[str, object] = {"circuit": after.text, "url": after.url, "failures": after.failures}

@@ -112,7 +112,7 @@ class Claimer(Service):
         if not claims:
             return 0
         await apply_one(self._store, Release(self._node, self._clock.now(), tuple(claims)))
-        debug("executions were given back for tenants that have fewer", count=len(claims))
+        debug("executions were released for tenants that have fewer", count=len(claims))
         self.releasing = []
         self._dispatcher.recorded(claims)
         return len(claims)

@@ -95,7 +95,7 @@ class Engine:
         self._limit = None
         await self._around.executor.start()
         await self._begin()
-        await self._around.bus.start(lambda hint: self.term.hear(hint))
+        await self._around.bus.start(lambda hint: self.term.receive(hint))
         self._watch = asyncio.create_task(self._rejoin_when_fenced())
 
     async def _begin(self) -> None:
@@ -132,7 +132,7 @@ class Engine:
         steps = StopSteps(self._settings.stop_seconds, None)
         while True:
             await self._fenced.wait()
-            log.warning("this node was fenced: dropping what was held, and joining anew", node=self.node)
+            log.warning("this node was fenced: it drops its claims and joins again", node=self.node)
             await steps.run(self.term.wind_down(steps, 0))
             await self._membership.stop()
             while not await steps.run(self._begin()):  # noqa: ASYNC110 (no event says that the database is back)

@@ -160,4 +160,4 @@ class KnownWorkers:
 
 
 def unknown_worker(worker_id: int) -> NotFound:
-    return NotFound(f"there is no worker {worker_id}: it was silent for too long, or never joined; join anew")
+    return NotFound(f"there is no worker {worker_id}: it was silent for too long, or never joined; join again")

@@ -94,5 +94,5 @@ class LedgerCheck(Service):
             claim for claim in await self._store.get_claims(self._node, ids) if claim.token == lost[claim.execution_id]
         ]
         if claims:
-            log.error("executions of this node were not held by it: returned", count=len(claims), first=ids[0])
+            log.error("executions that this node did not hold were returned", count=len(claims), first=ids[0])
             await self._recorder.record(self._node, [(claim, expire(claim, now)) for claim in claims])

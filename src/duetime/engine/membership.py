@@ -1,4 +1,4 @@
-"""Membership: renews this node's lease, and knows which shards the node owns right now.
+"""Membership: renews this node's lease, and determines which shards the node owns right now.
 
 It contains no rules (`domain.lease` has them) and fires nothing. Other services call `owned_now` before each action.
 The call costs a comparison and relies on no background task: a process that was suspended notices at its first call.
@@ -109,7 +109,7 @@ class Membership(Service):
     def _withheld(self) -> str | None:
         if self._may_own:
             return None
-        return f"this node owns no shards, for the store has taken no write of it for long: {self._writes().failure}"
+        return f"this node owns no shards: its writes to the store have failed for too long: {self._writes().failure}"
 
     @property
     def standing(self) -> Standing:
@@ -175,7 +175,7 @@ class Membership(Service):
             return
         what = explain_clock(reckoning.offset(now, monotonic))
         if state is ClockState.WRONG:
-            log.error(f"{what}: it owns no shard, claims nothing and takes no writes until it is right", node=self.node)
+            log.error(f"{what}: it owns no shard and accepts no changes until the clock is right", node=self.node)
         elif state is ClockState.OFF:
             log.warning(f"{what}: let NTP (chrony, timesyncd) keep both", node=self.node)
         else:
@@ -210,7 +210,7 @@ class Membership(Service):
         """Ends this node id, because the registry or the store refused it. Either one is enough."""
         if not self._fenced_or_left:  # else it is leaving, and need not rejoin
             log.error(
-                "this node was fenced: it must start anew", node=self.node, name=self._name, error=error.message,
+                "this node was fenced: it must join again", node=self.node, name=self._name, error=error.message,
                 advice="if this repeats, another node has the same name: give each its own NODE_NAME",
             )  # fmt: skip
             self._end()
@@ -236,7 +236,7 @@ class Membership(Service):
             try:
                 await self._registry.leave(self.node)
             except Exception as error:  # noqa: BLE001 (a stop goes on)
-                log.warning("could not leave: others wait for the lease to expire", error=_sentence(error))
+                log.warning("could not leave: other nodes wait until the lease expires", error=_sentence(error))
 
     async def _renew(self) -> View:
         before, sent_at = self._trust, self._clock.monotonic()
@@ -265,7 +265,7 @@ class Membership(Service):
         self._may_own = self._writing.may_own(self._registry.ttl_seconds, now)
         if self._may_own is not may_own and TIMER in self._roles and not self._fenced_or_left:
             log.warning(
-                "the store takes writes again" if self._may_own else "the store takes no writes: shards are given up",
+                "writes succeed again" if self._may_own else "the store accepts no writes: shards are given up",
                 node=self.node, failure=self._writes().failure,
             )  # fmt: skip
 

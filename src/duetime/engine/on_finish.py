@@ -75,7 +75,7 @@ class OnFinishCommands:
             commands += on_finish.on_finish_commands(claim, end, now, self._random_bytes(10), urls, self._limit)
         return commands
 
-    def tell(
+    def publish(
         self, ends: Ends, commands: Sequence[OnFinish], answers: Sequence[object], refused: Collection[str], now: int
     ) -> None:
         """Publishes, logs and counts what was written. `answers`: the store's results of `commands`.
@@ -85,7 +85,7 @@ class OnFinishCommands:
         unsent = Counter[tuple[str, str]]()
         for command, answer in zip(commands, answers, strict=True):
             if command.execution_id not in refused:
-                self._tell(command, answer, now)
+                self._publish(command, answer, now)
                 if isinstance(answer, DuetimeError) and isinstance(command.command, CreateJobs):
                     unsent[command.command.jobs[0].tenant, answer.code] += 1
         for (tenant, code), number in unsent.items():  # one line per page: many errors must not flood the log
@@ -96,7 +96,7 @@ class OnFinishCommands:
         ):
             self._due_hint(now)
 
-    def _tell(self, command: OnFinish, answer: object, now: int) -> None:
+    def _publish(self, command: OnFinish, answer: object, now: int) -> None:
         following = command.command
         if isinstance(following, PauseJob) and not isinstance(answer, DuetimeError):
             self._events.publish("job.paused", now, following.tenant, {"job_id": following.job_id, "by": following.by})

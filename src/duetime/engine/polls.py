@@ -267,7 +267,7 @@ class Polls:
         try:
             await self._store.apply(unwanted)
         except DuetimeError as error:
-            log.warning("what nobody waited for goes to others after a lease", error=error.message)
+            log.warning("claims of cancelled polls are released only after a lease", error=error.message)
         self.hint()
 
     def _forget_if_empty(self, group: _Group) -> None:

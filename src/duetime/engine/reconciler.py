@@ -87,7 +87,7 @@ class Reconciler(Service):
             return False
         fenced = await apply_one(self._store, FenceWorkers(now, silent))
         if fenced:
-            log.warning("workers fell silent: their executions are taken over", workers=fenced)
+            log.warning("workers were silent for too long: their executions are taken over", workers=fenced)
             await self._on_fenced(fenced)
         return bool(fenced)
 
@@ -126,5 +126,5 @@ class Reconciler(Service):
         finish = Finish(self._node, now, tuple(end for _, end in ends))
         answer, *answers = await self._store.apply([finish, *following])
         refused = result_of(finish, answer)
-        self._on_finish.tell(ends, following, answers, refused, now)
+        self._on_finish.publish(ends, following, answers, refused, now)
         return len(refused)

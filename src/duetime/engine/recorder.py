@@ -134,14 +134,14 @@ class Recorder(Service):
         refused = result_of(finish, answer)
         debug("results of attempts were written", count=len(results), refused=len(refused), commands=len(commands))
         for execution_id in refused:
-            log.warning("a late result was refused: its claim is no longer ours", execution_id=execution_id)
-        self._tell(results, frozenset(refused))
-        self._on_finish.tell(results, following, others[: len(following)], refused, now)
+            log.warning("a late result was refused: this node no longer holds the claim", execution_id=execution_id)
+        self._publish(results, frozenset(refused))
+        self._on_finish.publish(results, following, others[: len(following)], refused, now)
         if counted is not None and not isinstance(others[-1], DuetimeError):
             self._breaker.learn(result_of(counted, others[-1]))
         return frozenset(refused)
 
-    def _tell(self, results: Sequence[Result], refused: frozenset[str]) -> None:
+    def _publish(self, results: Sequence[Result], refused: frozenset[str]) -> None:
         publish = self._events.publish
         for claim, end in results:
             if refused and end.execution_id in refused:

@@ -158,12 +158,12 @@ class RedactingLog:
                 self._pass_on(name, shown)
         finally:
             self._task = None
-            self._say_left_out()
+            self._log_left_out()
 
-    def _say_left_out(self) -> None:
+    def _log_left_out(self) -> None:
         if self._left_out:
             count, self._left_out = self._left_out, 0
-            self._log.write("log", f"{count:,} characters were left out: they came faster than secrets can be hidden\n")
+            self._log.write("log", f"{count:,} characters were left out: redacting secrets took too long\n")
 
     def _stream(self, stream: Stream) -> StreamRedactor:
         found = self._streams.get(stream)

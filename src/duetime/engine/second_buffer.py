@@ -39,7 +39,7 @@ class SecondBuffer:
         return self._buffer is not None
 
     def is_shared(self, now: int) -> bool:
-        """Returns whether other tenants were due lately: the store must serve them, too."""
+        """Returns whether other tenants were due recently: the store must serve them, too."""
         return self._buffer is not None and abs(now - self._was_due_at) < SHARED_FOR
 
     def hint(self, due_at: int) -> None:

@@ -63,7 +63,7 @@ class Service:
             except Exception as error:
                 again, self.failure = self.failure is not None, f"{type(error).__name__}: {error}"
                 log.error(
-                    "a turn failed and will be tried again", service=self.name, error=self.failure, exc_info=not again
+                    "a turn failed and will be retried", service=self.name, error=self.failure, exc_info=not again
                 )
                 # Only a stop ends this pause: wake-ups would only make the service fail more often.
                 until, waker = self._clock.now() + pause, self._stop

@@ -1,7 +1,7 @@
 """SigningStates: the signing key versions of each tenant, kept in memory because every attempt needs them.
 
 Only tenants that have rotated their key are kept, with little memory each. Changes are read each second if there may be
-other nodes; changes by this node are known at once (`learn`).
+other nodes; changes by this node apply at once (`learn`).
 """
 
 from __future__ import annotations

@@ -16,6 +16,10 @@ T = TypeVar("T")
 
 HURRY_SECONDS = 1.0  # time left for a stop after `hurry`
 CANCEL_SECONDS = 0.5  # for a cancelled step to end; a step that does not is abandoned
+LEAST_SECONDS = 0.25  # for the steps that write what this node ran and did not run, even if no time is left
+STEP_SHARE = 0.5  # of `stop_seconds`: the most that one step of a stop may take
+
+log = structlog.get_logger()
 
 
 class StopLimit:
@@ -72,12 +76,6 @@ class StopLimit:
             await asyncio.wait(both, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             hurried.cancel()
         return True
-
-
-LEAST_SECONDS = 0.25  # for the steps that write what this node ran and did not run, even if no time is left
-STEP_SHARE = 0.5  # of `stop_seconds`: the most that one step of a stop may take
-
-log = structlog.get_logger()
 
 
 class StopSteps:

@@ -199,7 +199,7 @@ class Term:
         await self.breaker.load()
 
     async def start(self) -> None:
-        # A node that is alone is fenced only by another process on the same files: then it must not join anew.
+        # A node that is alone is fenced only by another process on the same files: then it must not join again.
         on_fenced = self.membership.lose if self._around.is_shared else None
         for service in self.services:
             await service.start(on_fenced)
@@ -218,7 +218,7 @@ class Term:
             slot.cancel()
         await steps.run(settled(slots))
         if never_started and await steps.run(self._give_back(never_started), LEAST_SECONDS):
-            log.warning("claims were given back unstarted", count=len(never_started))
+            log.warning("claims were released unstarted", count=len(never_started))
         await steps.run(self.recorder.stop(), LEAST_SECONDS)
         await steps.run(self.breaker.stop())
 
@@ -246,18 +246,18 @@ class Term:
     # Hints: from the parts of this term, from the API and from other nodes
 
     def due_hint(self, due_at: int) -> None:
-        """Tells the timer that owns the job, on this or another node, that the job is due at `due_at`."""
+        """Notifies the timer that owns the job, on this or another node, that the job is due at `due_at`."""
         self.timer.hint(due_at)
         if due_at <= self._around.clock.now() + HINTED_AHEAD:
             self._around.bus.send(Hint(due_at=due_at, due_until=due_at))
 
     def waiting_hint(self, due_at: int) -> None:
-        """Tells all nodes that an execution can be claimed from `due_at` on."""
+        """Notifies all nodes that an execution can be claimed from `due_at` on."""
         self.own_waiting_hint(due_at)
         self._around.bus.send(Hint(waiting_at=due_at))
 
     def own_waiting_hint(self, due_at: int) -> None:
-        """Tells this node that an execution can be claimed from `due_at` on, by itself or by a worker."""
+        """Notes on this node that an execution can be claimed from `due_at` on, by itself or by a worker."""
         self.claimer.hint(due_at)
         self.worker_gateway.polls.hint()
 
@@ -268,7 +268,7 @@ class Term:
         self._around.bus.send(Hint(cancel=(execution_id,)))
         return False
 
-    def hear(self, hint: Hint) -> None:
+    def receive(self, hint: Hint) -> None:
         """Handles a hint from another node."""
         if hint.due_until:
             self.timer.hint(hint.due_at)

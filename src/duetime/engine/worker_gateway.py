@@ -286,7 +286,7 @@ class WorkerGateway:
         """Gives back claims that the worker has not reported for a whole lease: it never received them."""
         claims = await self._claims_of(known, unreported)
         if claims:
-            log.warning("claims never reached their worker: given back", worker=known.record.name, count=len(claims))
+            log.warning("claims never reached their worker: released", worker=known.record.name, count=len(claims))
             # The response to the worker may still be under way, so an at-most-once execution goes to no other worker.
             now = self._clock.now()
             once = [claim for claim in claims if claim.spec.delivery is Delivery.AT_MOST_ONCE]

@@ -25,6 +25,7 @@ from duetime.ports.store import ExecutionRecord, JobRecord
 
 RIGHT = "right"  # the key of a route's options that names the right it needs
 ANYONE = "anyone"  # even without authentication: the gate passes public paths
+_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{1,45})\]|(?P<name>[a-z0-9.-]{1,64}))(?::[0-9]{0,5})?")
 
 
 def get_caller(request: AnyRequest) -> Caller:
@@ -61,9 +62,6 @@ async def find_execution(context: ApiContext, caller: Caller, execution_id: str)
         job = await context.store.get_job(caller.tenant, record.job_id)
         check_owner(caller, "" if job is None else job.owner, f"execution {execution_id}")
     return record
-
-
-_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{1,45})\]|(?P<name>[a-z0-9.-]{1,64}))(?::[0-9]{0,5})?")
 
 
 def check_local(host: bytes, origin: bytes) -> None:

@@ -28,6 +28,11 @@ _FULL = (
     "too many large bodies are being received at once, most of them from your tenant; "
     "send fewer at a time, or many jobs as application/x-ndjson"
 )
+MOST_UNSENT_BYTES = 64 * 1024 * 1024
+PIECE_BYTES = 64 * 1024
+_UNREAD = (
+    "too many large responses wait to be read, most of them your tenant's; read them, or ask for smaller pages (limit)"
+)
 
 
 def is_counted(scope: HTTPScope, content_length: bytes | None) -> bool:
@@ -115,14 +120,6 @@ class HeldBodies(HeldBytes):
         finally:
             if own:
                 self.remove(tenant, own)
-
-
-MOST_UNSENT_BYTES = 64 * 1024 * 1024
-PIECE_BYTES = 64 * 1024
-
-_UNREAD = (
-    "too many large responses wait to be read, most of them your tenant's; read them, or ask for smaller pages (limit)"
-)
 
 
 def is_large(headers: list[tuple[bytes, bytes]]) -> bool:

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 from duetime.domain.rounds import Rounds
 
 REQUESTS_PER_ROUND = 32  # a few milliseconds of work
+SLICE_SECONDS = 0.005
 
 T = TypeVar("T")
 
@@ -57,9 +58,6 @@ class TenantTurns:
 def _wake(turn: asyncio.Future[None]) -> None:
     if not turn.done():  # otherwise the wait was cancelled
         turn.set_result(None)
-
-
-SLICE_SECONDS = 0.005
 
 
 class Slices:

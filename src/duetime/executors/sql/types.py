@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 UNKNOWN = 705
+MOST_DIMENSIONS = 6  # of an array: PostgreSQL's own limit
 # For each of these types, the size of a value limits the time and memory that the driver needs to decode it. Values of
 # other types are sent and received as text.
 SIMPLE = frozenset({
@@ -41,7 +42,6 @@ def name_of(number: int) -> str:
     return _NAMES.get(number, "unknown")
 
 
-MOST_DIMENSIONS = 6  # PostgreSQL's own limit
 _TOKEN = re.compile(r'([{},])|"((?:[^"\\]|\\.)*)"|([^{},"]+)', re.DOTALL)
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _BOUNDS = re.compile(r"(?:\[[+-]?\d+:[+-]?\d+\])+=")
