@@ -23,7 +23,7 @@ class Listener:
         self.heard: list[Hint] = []
         self._news = asyncio.Event()
 
-    def hear(self, hint: Hint) -> None:
+    def receive(self, hint: Hint) -> None:
         self.heard.append(hint)
         self._news.set()
 
@@ -36,9 +36,9 @@ class Listener:
 
 @asynccontextmanager
 async def listening(one: Listener, other: Listener) -> AsyncIterator[tuple[Listener, Listener]]:
-    """Two nodes that hear each other."""
+    """Two nodes that receive each other."""
     for listener in (one, other):
-        await listener.bus.start(listener.hear)
+        await listener.bus.start(listener.receive)
     try:
         await _acquaint(one, other)
         yield one, other
