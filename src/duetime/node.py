@@ -13,12 +13,13 @@ from typing import Any
 import structlog
 from litestar.types import ASGIApp
 
-from duetime.api.app import create_app, create_health_app, create_metrics_app
+from duetime.api.app import create_app, create_health_app
 from duetime.api.auth.keyring import Keyring
 from duetime.api.context import ApiContext, ApiLimits, ClusterState, EngineLink
 from duetime.api.gate import Gate
 from duetime.api.http.held_bodies import HeldBodies
 from duetime.api.limiter import Limiter
+from duetime.api.metrics import create_metrics_app
 from duetime.api.random_ids import request_ids, rising
 from duetime.assembly import (
     make_capacity,

@@ -10,10 +10,11 @@ import pytest
 
 from cluster.processes import Client, Server, wait_until
 from duetime.api.context import ClusterState
-from duetime.api.routes.health import Cluster, NodeView, OwnStanding, view_cluster
+from duetime.api.routes.cluster import view_cluster
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import LATEST
 from duetime.domain.lease import Holding, Member, Standing, View
+from duetime.wire.cluster import Cluster, NodeView, OwnStanding
 from store.postgres_server import fresh_database
 
 ALL = frozenset({"api", "timer", "worker", "alerts"})

@@ -1,4 +1,4 @@
-"""The applications: the API's routes behind the gate, with a right for each route; /health alone; and the metrics."""
+"""The applications: the API's routes behind the gate, with a right for each route; and /health alone."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Callable, Sequence
 
 from litestar import Litestar, Router
 from litestar.di import Provide
-from litestar.enums import ScopeType
 from litestar.exceptions import HTTPException
-from litestar.types import ASGIApp, ControllerRouterHandler, Receive, Scope, Send
-from prometheus_client import CONTENT_TYPE_LATEST
+from litestar.types import ASGIApp, ControllerRouterHandler
 
 from duetime.api.auth.access import check_route, get_caller
 from duetime.api.bodies import MAX_BODY_BYTES
@@ -21,12 +19,13 @@ from duetime.api.routes.actions import JobActionController
 from duetime.api.routes.audit import AuditController
 from duetime.api.routes.batch import create_jobs
 from duetime.api.routes.circuits import CircuitController
+from duetime.api.routes.cluster import get_cluster
 from duetime.api.routes.connections import ConnectionController
 from duetime.api.routes.create import QuickCreate
 from duetime.api.routes.dead_letters import DeadLetterController
 from duetime.api.routes.events import EventController
 from duetime.api.routes.executions import ExecutionController
-from duetime.api.routes.health import get_cluster, get_health
+from duetime.api.routes.health import get_health
 from duetime.api.routes.jobs import JobController
 from duetime.api.routes.keys import KeyController
 from duetime.api.routes.schedules import ScheduleController
@@ -79,21 +78,3 @@ def create_routes(context: ApiContext, handlers: Sequence[ControllerRouterHandle
         request_max_body_size=MAX_BODY_BYTES,
         logging_config=None,
     )
-
-
-def create_metrics_app(context: ApiContext) -> ASGIApp:
-    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-        status, kind, body = 404, b"text/plain", b"the metrics are at /metrics\n"
-        if scope["type"] == ScopeType.HTTP and scope["path"] == "/metrics":
-            try:
-                body = context.metrics.render(
-                    await context.store.get_load(), context.limits.capacity, context.engine.cluster().clock_offset
-                )
-                status, kind = 200, CONTENT_TYPE_LATEST.encode()
-            except DuetimeError as error:
-                status, body = 503, f"{error.message}\n".encode()
-        headers = [(b"content-type", kind), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body, "more_body": False})
-
-    return answer

@@ -14,8 +14,8 @@ import structlog
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from duetime.api.auth.access import check_local
 from duetime.api.auth.keyring import Keyring
+from duetime.api.auth.local import check_local
 from duetime.api.auth.tokens import Tokens
 from duetime.api.http.held_bodies import HeldBodies, UnsentResponses, is_counted, is_large
 from duetime.api.http.refusal_log import refusal_log

@@ -1,15 +1,11 @@
 """Access checks: the caller's right for the route, and for the job or execution of the request.
 
-Deny by default: a route that does not declare the right it needs is refused to every caller. Without identity, only
-users of this machine may send requests, and not the web pages that they visit.
+Deny by default: a route that does not declare the right it needs is refused to every caller.
 """
 
 from __future__ import annotations
 
-import re
-from functools import lru_cache
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
 from litestar.exceptions import MethodNotAllowedException
@@ -20,12 +16,10 @@ from duetime.api.context import ApiContext
 from duetime.api.queries import AnyRequest
 from duetime.domain.errors import Forbidden, NotFound
 from duetime.domain.identity import Caller, check_owner, check_right
-from duetime.domain.loopback import is_loopback
 from duetime.ports.store import ExecutionRecord, JobRecord
 
 RIGHT = "right"  # the key of a route's options that names the right it needs
 ANYONE = "anyone"  # even without authentication: the gate passes public paths
-_HOST = re.compile(r"(?:\[(?P<address>[0-9a-f:.]{1,45})\]|(?P<name>[a-z0-9.-]{1,64}))(?::[0-9]{0,5})?")
 
 
 def get_caller(request: AnyRequest) -> Caller:
@@ -62,25 +56,3 @@ async def find_execution(context: ApiContext, caller: Caller, execution_id: str)
         job = await context.store.get_job(caller.tenant, record.job_id)
         check_owner(caller, "" if job is None else job.owner, f"execution {execution_id}")
     return record
-
-
-def check_local(host: bytes, origin: bytes) -> None:
-    """Checks `Host` and `Origin` of a request. Raises Forbidden if it is not local."""
-    if not _is_local(host) or (origin and not _is_of(origin, host)):
-        raise Forbidden(
-            "without a JWT secret this server accepts local requests only: use http://127.0.0.1 or http://localhost"
-        )
-
-
-@lru_cache(maxsize=64)
-def _is_local(host: bytes) -> bool:
-    match = _HOST.fullmatch(host.decode("latin-1").lower())
-    return match is not None and is_loopback(match["address"] or match["name"])
-
-
-def _is_of(origin: bytes, host: bytes) -> bool:
-    """Returns whether the origin is this server. The client chooses `Origin`: it may not even be a URL."""
-    try:
-        return urlsplit(origin.decode("latin-1")).netloc == host.decode("latin-1")
-    except ValueError:
-        return False

@@ -1,4 +1,4 @@
-"""/health, outside the base path: whether this node works. /api/v1/cluster: the living nodes and their shards."""
+"""/health, outside the base path: whether this node works."""
 
 from __future__ import annotations
 
@@ -12,11 +12,7 @@ from duetime.api.auth.access import ANYONE
 from duetime.api.context import ApiContext, ClusterState
 from duetime.api.views import encode
 from duetime.domain.capacity import Capacity, Load
-from duetime.domain.identity import Right
-from duetime.domain.ids import SHARDS
-from duetime.domain.instants import LATEST
-from duetime.domain.lease import ClockState, empty_view, explain_clock, runs_housekeeping
-from duetime.wire.cluster import Cluster, NodeView, OwnStanding
+from duetime.domain.lease import ClockState, explain_clock
 from duetime.wire.health import Health, JobsHealth, MemoryHealth
 
 
@@ -66,31 +62,3 @@ def _resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:  # not Linux: only the peak is known
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-@get(
-    "/cluster", tags=["cluster"], summary="Living nodes with their roles, leases and shards; shards without an owner",
-    right=Right.ADMIN,
-)  # fmt: skip
-async def get_cluster(context: ApiContext) -> Cluster:
-    return view_cluster(context.engine.cluster())
-
-
-def view_cluster(state: ClusterState) -> Cluster:
-    view = state.view or empty_view()
-    # The view is from the last heartbeat. Since then this node may have taken or released shards, or lost them all with
-    # the trust in its lease.
-    owners = [None if holding.owner == state.node else holding.owner for holding in view.shards]
-    for shard in state.owned:
-        owners[shard] = state.node
-    nodes = []
-    for member in view.members:
-        owned = [shard for shard, owner in enumerate(owners) if owner == member.node]
-        left = None if member.expires_at >= LATEST else max(0, member.expires_at - view.now)
-        nodes.append(
-            NodeView(member.node, member.name, sorted(member.roles), left, len(owned), runs_housekeeping(owned))
-        )
-    alive = {member.node for member in view.members}
-    free = [shard for shard, owner in enumerate(owners) if owner not in alive]
-    own = OwnStanding(state.node, state.name, state.standing, len(state.owned))
-    return Cluster(own, nodes, SHARDS, free)
