@@ -17,7 +17,7 @@ from duetime.domain.ids import execution_id
 from duetime.domain.states import Trigger
 from duetime.engine.claimer import LONGEST_PAUSE, MOST_TENANTS, SHORTEST_PAUSE, Claimer
 from duetime.engine.dispatcher import Dispatcher, Limits
-from duetime.engine.ledger_check import Unanswered
+from duetime.engine.unanswered import Unanswered
 from duetime.testing import HandClock
 from samples import NOW, spec
 

@@ -14,8 +14,8 @@ from duetime.domain.execution import Claim
 from duetime.domain.held_specs import limit_of_bytes
 from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
-from duetime.engine.ledger_check import Unanswered
 from duetime.engine.service import Service
+from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.store import Store, apply_one

@@ -17,6 +17,7 @@ from duetime.domain.lease import doubt_clock, is_long_after
 from duetime.engine.membership import Membership
 from duetime.engine.redaction import Redaction
 from duetime.engine.settings import EngineSettings
+from duetime.engine.steady_clock import SteadyClock
 from duetime.engine.stop_limit import LEAST_SECONDS, StopLimit, StopSteps, settled
 from duetime.engine.term import Surroundings, Term
 from duetime.events import EventHub
@@ -33,26 +34,6 @@ REJOIN_SECONDS = 1.0
 REST_IN_DOUBT_SECONDS = 3600.0  # retention pauses this long after a start if the newest entry of the ledger is old
 
 log = structlog.get_logger()
-
-
-class SteadyClock:
-    """The clock for all times that are stored: the machine's time, unless it contradicts the registry's clock.
-
-    A node whose clock is wrong makes no decisions by it. But the attempts that it holds must end, and their ends carry
-    instants: a retry must not wait for forty days because the clock was set during the attempt. `correct(now,
-    monotonic)` returns the right time when the machine's clock reads `now`.
-    """
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self.monotonic = clock.monotonic
-        self.correct: Callable[[int, float], int] = lambda now, monotonic: now
-
-    def now(self) -> int:
-        return self.correct(self._clock.now(), self.monotonic())
-
-    async def wait(self, event: asyncio.Event, until: int) -> bool:
-        return await self._clock.wait(event, until + self._clock.now() - self.now())
 
 
 class Engine:

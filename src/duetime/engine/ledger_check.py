@@ -6,8 +6,7 @@ the node ends. If executions of its job must not overlap, the job would be block
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 
 import structlog
 
@@ -16,6 +15,7 @@ from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.recorder import Recorder
 from duetime.engine.service import Service
+from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
@@ -24,33 +24,6 @@ MOST_CLAIMS = 200_000  # read at once: more than any node holds
 PAGE = 500
 
 log = structlog.get_logger()
-
-
-class Unanswered:
-    """Writes in flight: the ledger may show their claims as this node's before the node has the result.
-
-    A commit whose response is lost may stay in doubt for minutes, while reads and other writes go on.
-    """
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._began_at: dict[int, float] = {}
-        self._number = 0
-
-    @contextmanager
-    def write(self) -> Iterator[None]:
-        """Context of a write that claims or releases: the write is in flight until the context ends."""
-        self._number += 1
-        number = self._number
-        self._began_at[number] = self._monotonic()
-        try:
-            yield
-        finally:
-            del self._began_at[number]
-
-    def since(self, monotonic: float) -> bool:
-        """Returns whether any write in flight began at or before `monotonic`."""
-        return any(began_at <= monotonic for began_at in self._began_at.values())
 
 
 class LedgerCheck(Service):

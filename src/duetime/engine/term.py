@@ -21,7 +21,7 @@ from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
 from duetime.engine.claimer import Claimer
 from duetime.engine.dispatcher import Dispatcher
-from duetime.engine.ledger_check import LedgerCheck, Unanswered
+from duetime.engine.ledger_check import LedgerCheck
 from duetime.engine.membership import Membership
 from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.ownership import Ownership
@@ -37,6 +37,7 @@ from duetime.engine.stop_limit import LEAST_SECONDS, StopSteps, settled
 from duetime.engine.stopper import Stopper
 from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
+from duetime.engine.unanswered import Unanswered
 from duetime.engine.watch import WorkerWatch
 from duetime.engine.worker_gateway import WorkerGateway
 from duetime.engine.write_probe import WriteProbe

@@ -21,12 +21,12 @@ from duetime.domain.execution import Claim
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.engine.dispatcher import MOST_WAITS, Dispatcher, Target
-from duetime.engine.ledger_check import Unanswered
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
 from duetime.engine.second_buffer import SecondBuffer
 from duetime.engine.service import Service
 from duetime.engine.timer_buffer import MOST_HELD, MOST_HELD_SHARED, READ_AHEAD, Due, TimerBuffer
+from duetime.engine.unanswered import Unanswered
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store, result_of
 from duetime.process.crash import crash_point

@@ -36,16 +36,9 @@ from duetime.domain.work import (
     error_type_of,
 )
 from duetime.domain.worker_limits import WorkerLimits
+from duetime.engine.handed_claims import MOST_REMEMBERED, HandedClaim, HandedClaims, claim_of
 from duetime.engine.joins import Joins
-from duetime.engine.known_workers import (
-    MOST_REMEMBERED,
-    HandedClaim,
-    HandedClaims,
-    KnownWorker,
-    KnownWorkers,
-    claim_of,
-    unknown_worker,
-)
+from duetime.engine.known_workers import KnownWorker, KnownWorkers, unknown_worker
 from duetime.engine.on_finish import Result
 from duetime.engine.pages import Pages
 from duetime.engine.polls import Polls
