@@ -215,7 +215,7 @@ def test_texts_cannot_be_shifted_from_one_entry_into_the_next():
         (lambda p: [with_row(p[0], 0, ("default", "x", p[0].rows[0][2])), *p[1:]],
          "chain -1, link 1: an entry's resource is 'job -1 0 0', but it is kept under 'x'"),
         (lambda p: [*p[:3], *chained(3, [[entry(LOCAL, 1, "job.cancel", "x")]] * 3)],
-         "chain 3, link 3: its hash was another one before: the chain was written anew"),
+         "chain 3, link 3: its hash was another one before: the chain was rewritten"),
     ],
 )  # fmt: skip
 def test_the_first_place_that_is_broken_is_told_in_a_sentence(spoil: Any, sentence: str):

@@ -14,7 +14,7 @@ DuetimeError
 │   ├── RateLimited         429  too many requests
 │   ├── QuotaExceeded       429  too many new jobs
 │   └── Overloaded          503
-│       └── TimedOut        503  the store did not answer in time: less at once may be written
+│       └── TimedOut        503  the store did not respond in time: smaller writes may succeed
 ├── InsufficientStorage     507  the store is as full as it may be
 └── StaleWrite              –    a write that carries an old token or comes from a fenced node: refused, logged
     └── StaleEpoch          –    a write for a shard that another owner has taken since

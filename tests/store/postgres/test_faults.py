@@ -234,7 +234,7 @@ async def test_a_statement_that_hangs_ends_on_the_server_too(url: str, session: 
     job_id = await add_job(store)
     async with session.transaction():
         await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", job_id)
-        with pytest.raises(TimedOut, match="did not answer in time, nothing was changed"):
+        with pytest.raises(TimedOut, match="did not respond in time, nothing was changed"):
             await one(store, c.PauseJob(NOW, TENANT, job_id, "ann", ""))
         blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
         async with asyncio.timeout(PATIENCE_SECONDS):
