@@ -232,7 +232,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize("seed", LONG_SEEDS)
-async def test_at_most_one_believes_and_somebody_owns(seed: int):
+async def test_at_most_one_node_believes_and_each_shard_gets_an_owner(seed: int):
     cluster = Cluster(seed)
     for name in ("n0", "n1", "n2"):
         cluster.start(name)

@@ -114,7 +114,7 @@ async def test_all_is_encrypted_with_the_newest_key_also_what_was_plain():
     assert (again.encrypted, again.left) == (0, 0)
 
 
-async def test_whoever_changes_a_job_meanwhile_wins_and_is_encrypted_in_the_next_pass():
+async def test_a_concurrent_change_of_a_job_wins_and_is_encrypted_in_the_next_pass():
     old, newest = make_key(), make_key()
     before = AesVault((old,))
     job = encrypt_job(secret_job(), before)
@@ -140,7 +140,7 @@ async def test_it_ends_also_if_a_job_is_changed_all_the_time():
     assert (done.encrypted, done.left, store.commands) == (0, 1, MOST_PASSES)
 
 
-async def test_what_cannot_be_decrypted_is_told_and_left_as_it_is():
+async def test_an_undecryptable_secret_is_reported_and_stays_as_it_is():
     newest = make_key()
     lost = encrypt_job(secret_job(), AesVault((make_key(),)))
     store = FakeDefinitions([lost, secret_job()])

@@ -15,7 +15,7 @@ def taken(robin: RoundRobin[str]) -> list[str]:
     return items
 
 
-def test_nobody_waits_when_nobody_came():
+def test_an_empty_queue_returns_nothing():
     assert RoundRobin[str]().take() is None
 
 

@@ -152,7 +152,7 @@ async def test_a_store_whose_connections_were_all_ended_goes_on(
     assert await store.check() is None
 
 
-async def test_a_backend_that_ends_in_the_middle_of_a_write_leaves_nothing_and_is_told_as_overload(
+async def test_a_backend_that_ends_during_a_write_leaves_nothing_and_raises_overloaded(
     store: PostgresStore, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
@@ -244,7 +244,7 @@ async def test_a_statement_that_hangs_ends_on_the_server_too(url: str, session: 
     await store.stop()
 
 
-async def test_a_server_without_a_connection_to_spare_is_told_as_overload_and_not_as_a_refusal(
+async def test_a_server_without_a_free_connection_raises_overloaded_and_not_a_refusal(
     session: asyncpg.Connection, url: str
 ):
     await session.execute("""
@@ -272,7 +272,7 @@ async def test_a_server_without_a_connection_to_spare_is_told_as_overload_and_no
 # Locks
 
 
-async def test_a_deadlock_is_tried_again_and_nobody_is_told(store: PostgresStore, session: asyncpg.Connection):
+async def test_a_deadlock_is_retried_without_an_error(store: PostgresStore, session: asyncpg.Connection):
     first, second = sorted([await add_job(store), await add_job(store)])
     await session.execute("SET deadlock_timeout = '10s'")  # it is the other one that is to notice
     async with session.transaction():

@@ -114,7 +114,7 @@ async def test_a_file_that_is_no_database_is_a_problem_and_the_folder_is_looked_
     assert checks["node"].status is WARNING
 
 
-async def test_another_journal_mode_and_an_older_or_newer_schema_are_told(
+async def test_another_journal_mode_and_an_older_or_newer_schema_are_reported(
     doctor: Doctor, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     migrate_folder(folder)
