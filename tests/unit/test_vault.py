@@ -99,7 +99,7 @@ class TestKeys:
         assert "s3cr" not in str(refused.value)
 
     def test_two_of_one_id_are_refused(self, key):
-        with pytest.raises(ValueError, match=f"the key id {key.id} is there twice"):
+        with pytest.raises(ValueError, match=f"the key id {key.id} occurs twice"):
             parse_keys([key.text, Key(key.id, os.urandom(32)).text])
 
     def test_the_setting_is_read_and_never_shown(self, key, tmp_path, monkeypatch):
