@@ -1,4 +1,4 @@
-"""Fair shares under any sequence of askers: nobody below its share is kept out, and the bounds hold."""
+"""Fair shares for any sequence of requests: a holder below its share is admitted, and the bounds hold."""
 
 from __future__ import annotations
 

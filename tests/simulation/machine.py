@@ -153,7 +153,7 @@ class Machine:
             )  # fmt: skip
             try:
                 await self.engine.start()
-            except Exception:  # noqa: BLE001 (it could not start: whoever runs it tries again)
+            except Exception:  # noqa: BLE001 (it could not start: the world starts it again)
                 await self.clock.wait(asyncio.Event(), self.clock.now() + 1000)
             else:
                 return
@@ -163,7 +163,7 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """It has joined, and nobody has asked it to leave."""
+        """Returns whether it has joined and was not stopped."""
         return self._tasks[0].done() and not self.is_dead and not self.is_leaving
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Many nodes in one process, one clock turned by hand, and chance: machines stop, die, return, are cut off and slow.
+"""Many nodes in one process, one simulated clock, and random faults: machines stop, die, return, are cut off or slow.
 
 Engines are real, and so is the store. In the end every due instant has its one decision, all runs are terminal, none
 was early, epochs only grew, and no write of an owner that had been replaced was accepted.

@@ -6,7 +6,7 @@ import asyncio
 
 
 async def turn() -> bool:
-    """Let everybody run who can. False if nobody can now: all wait for the clock, a call or a thread."""
+    """Runs all tasks that can run. Returns False if all wait for the clock, a call or a thread."""
     loop = asyncio.get_running_loop()
     await asyncio.sleep(0)  # timeouts that are over join those that can run before this goes on
     return bool(loop._ready)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Settings that others have: whoever brings them along is told what is theirs here."""
+"""Settings of other schedulers: a warning names the setting of Duetime to use instead."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from samples import NOW
 
 
 def random_bytes(number: int) -> bytes:
-    """Ten bytes that differ in every bit, as chance would have them."""
+    """Returns ten bytes that differ in every bit, like random ones."""
     return (number * 0x9E3779B97F4A7C15F39D % 2**80).to_bytes(10, "big")
 
 

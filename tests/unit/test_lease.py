@@ -34,7 +34,7 @@ from duetime.domain.lease import (
 
 
 def cluster(*owners: int | None, timers: tuple[int, ...], others: tuple[int, ...] = (), epoch: int = 1) -> View:
-    """A view in which shard n belongs to owners[n], the rest to nobody."""
+    """Returns a view in which shard n belongs to owners[n]; the others are free."""
     shards = [Holding(owner, epoch) for owner in owners] + [Holding(None, 0)] * (SHARDS - len(owners))
     members = [Member(node, f"n{node}", frozenset({"timer"}), 5000) for node in timers]
     members += [Member(node, f"n{node}", frozenset({"api"}), 5000) for node in others]

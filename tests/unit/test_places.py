@@ -1,4 +1,4 @@
-"""Places on an event loop: who gives up leaves nothing behind, and nobody waits behind another tenant's stuck ones."""
+"""Places on an event loop: a cancelled wait leaves nothing behind, and stuck places of one tenant delay no other."""
 
 from __future__ import annotations
 

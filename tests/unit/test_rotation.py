@@ -1,4 +1,4 @@
-"""Encrypting all secrets again: nothing is forgotten, whoever changes a job meanwhile wins, no key goes too early."""
+"""Encrypting all secrets again: none is left out, a concurrent change of a job wins, no key is removed too early."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SECRET = "Bearer s3cret-of-ann"
 
 
 class FakeDefinitions:
-    """What a rotation asks of a store; `between` is called before each write, as if somebody else were writing."""
+    """The part of a store that a rotation uses. `between` is called before each write, as if another client wrote."""
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.rows = {job.job_id: (job.job_id, job.tenant, 1, job.spec) for job in jobs}
@@ -73,7 +73,7 @@ class FakeDefinitions:
 
 
 def nobody(seen: int) -> None:
-    """Hears how it goes."""
+    """Collects the reported progress."""
 
 
 def secret_job(tenant: str = "acme") -> NewJob:

@@ -1,4 +1,4 @@
-"""Turns in a circle: nobody waits for more than one turn of each other."""
+"""Round robin: a key waits for at most one item of each other key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several nodes on one registry: leases expire, shards change hands, and nobody is robbed while it lives."""
+"""Several nodes on one registry: leases expire, shards change owners, and a living node keeps its shards."""
 
 from __future__ import annotations
 

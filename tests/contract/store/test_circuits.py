@@ -1,4 +1,4 @@
-"""Circuits: counted with the ends of executions whoever writes them; one probe of many; closed by a success."""
+"""Circuits: ends of executions are counted on any node; one execution is the probe; a success closes a circuit."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ async def behind(proxy: Proxy) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def doubting(proxy: Proxy) -> AsyncIterator[PostgresStore]:
-    """One that waits some seconds for the answer to a commit before it asks what became of it."""
+    """Returns a store that waits some seconds for the reply to a COMMIT before it reads the outcome."""
     async with proxy.serving() as url:
         made = PostgresStore(url, op_timeout_seconds=DOUBTING)
         await made.start()

@@ -225,7 +225,7 @@ def on_slots(node: PostgresStore, *slots: int) -> None:
 async def test_chains_that_many_write_at_once_hold(
     store: PostgresStore, other: PostgresStore, session: asyncpg.Connection, slots: tuple[int, int, int] | None
 ):
-    """Each connection on a chain of its own, as mostly; and all of two nodes on the same, as chance may have it."""
+    """Each connection has its own chain, as usual; and the connections of two nodes share chains, which can happen."""
     await add_job(store, spec(key="taken"))
     if slots is not None:
         on_slots(store, *slots)

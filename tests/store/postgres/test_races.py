@@ -264,7 +264,7 @@ async def test_totals_are_exact_however_many_writers_count(store: PostgresStore,
 async def test_a_total_is_the_same_after_a_sweep_while_some_of_its_rows_are_being_written(
     store: PostgresStore, session: asyncpg.Connection
 ):
-    """Its rows come to 0 together, and not without the one that somebody else holds: then none may go."""
+    """The sum of its rows is 0, but only with a row that another transaction has locked: then none may be removed."""
     await session.execute("INSERT INTO counters VALUES ('gone', 'jobs', 0, 1, 5), ('gone', 'jobs', 0, 2, -5)")
     sweep = c.SweepCounters(NOW + 40 * DAY, ("", "", 0), 100)
     async with session.transaction():

@@ -169,7 +169,7 @@ async def test_jobs_that_were_promoted_are_late_here_no_more(doctor: Doctor, fol
     await store.stop()
     with closing(apsw.Connection(str(folder / "duetime.db"))) as connection:
         mark = set_mark(connection, "db/duetime", 1)
-        assert (await doctor())["due timers"].status is PROBLEM  # on its way: nobody runs it yet
+        assert (await doctor())["due timers"].status is PROBLEM  # the promotion has not ended: no node runs it yet
         end_mark(connection, mark, 2)
     checks = await doctor()
     assert not_ok(checks) == {"node": WARNING}

@@ -1,4 +1,4 @@
-"""A zone that nobody knows: the nearest name is offered, and few are compared for it."""
+"""An unknown zone: the error names the most similar zone, and compares only a few names."""
 
 from __future__ import annotations
 
