@@ -199,7 +199,7 @@ class StaleEpoch(StaleWrite):
     """`stored` is the epoch that holds; 0 if the shard has had no owner yet."""
 
     def __init__(self, shard: int, epoch: int, stored: int) -> None:
-        super().__init__(f"shard {shard} is at epoch {stored}, not {epoch}: another node owns it, or it has no owner yet")
+        super().__init__(f"shard {shard} is at epoch {stored}, not {epoch}: another node owns it, or none does yet")
         self.shard = shard
         self.epoch = epoch
         self.stored = stored
