@@ -112,7 +112,7 @@ class World:
     def release(self) -> None:
         claims, self.given_back = self.given_back, []
         self.record(claims)
-        if self.chance.random() < 0.6:  # claimed anew by this node: the same executions, with later tokens
+        if self.chance.random() < 0.6:  # claimed again by this node: the same executions, with later tokens
             again = [msgspec.structs.replace(claim, token=claim.token + 1) for claim in claims]
             self.held |= {claim.execution_id: claim for claim in again}
             self.dispatcher.offer(again)

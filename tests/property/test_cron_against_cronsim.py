@@ -76,7 +76,7 @@ def is_fixed(text: str) -> bool:
 
 
 def wall_clock_matches(simulation: CronSim, key: str, at: int) -> bool:
-    """What Debian's cron asks of a wildcard job: does the clock on the wall match, now."""
+    """Returns whether the local time matches now, which is the rule of Debian's cron for a wildcard job."""
     local = datetime.fromtimestamp(at // 1000, ZoneInfo(key))
     return (
         local.second in simulation.seconds

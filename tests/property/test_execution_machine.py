@@ -49,7 +49,7 @@ IN_MEMORY = Path("/dev/shm")  # thousands of commits: what is tested here is not
 
 @dataclass
 class Known:
-    """What the model knows of an execution."""
+    """The model's state of an execution."""
 
     state: State
     attempt: int

@@ -1,4 +1,4 @@
-"""Many nodes, one clock turned by hand, and chance: calls that are slow, lost or late, nodes that stop, die and return.
+"""Many nodes, one simulated clock, and random faults: slow, lost or late calls, and nodes that stop, die and return.
 
 At every instant at most one node believes that it owns a shard; epochs only grow, and no two nodes ever share one; and
 once nothing has gone wrong for a ttl and two heartbeats, every shard is owned. All nodes' clocks run at the same rate,
@@ -76,7 +76,7 @@ class Network:
             answer = await call()
             await self._mine.sleep(chance.choice([0, 0, STEP]))
             return answer
-        if chance.random() < 0.7:  # given up for lost, and done later all the same
+        if chance.random() < 0.7:  # its caller has given up, and it is executed later
             task = asyncio.ensure_future(self._deliver(call, chance.uniform(0, 2 * TTL)))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
@@ -232,7 +232,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize("seed", LONG_SEEDS)
-async def test_at_most_one_believes_and_somebody_owns(seed: int):
+async def test_at_most_one_node_believes_and_each_shard_gets_an_owner(seed: int):
     cluster = Cluster(seed)
     for name in ("n0", "n1", "n2"):
         cluster.start(name)

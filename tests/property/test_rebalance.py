@@ -117,7 +117,7 @@ def test_what_is_even_rests(view: View):
 
 
 @given(views())
-def test_nobody_takes_what_a_living_node_holds_or_gives_up_what_it_does_not(view: View):
+def test_no_node_takes_a_living_nodes_shard_or_gives_up_a_foreign_one(view: View):
     for node in nodes_of(view):
         moves = rebalance(view, node)
         assert all(view.shards[shard].owner not in nodes_of(view) for shard in moves.take)

@@ -1,4 +1,4 @@
-"""Fair shares under any sequence of askers: nobody below its share is kept out, and the bounds hold."""
+"""Fair shares for any sequence of requests: a holder below its share is admitted, and the bounds hold."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TENANTS = st.sampled_from("abcde")
 
 
 @given(st.integers(1, 12), st.lists(st.tuples(TENANTS, st.booleans()), max_size=200))
-def test_whoever_is_below_its_share_gets_in_and_nobody_gains_by_driving_out(
+def test_a_holder_below_its_share_gets_in_and_eviction_gains_nothing(
     capacity: int, steps: list[tuple[str, bool]]
 ) -> None:
     holdings, counts = Holdings(capacity), dict.fromkeys("abcde", 0)

@@ -154,7 +154,7 @@ class Machine:
             )  # fmt: skip
             try:
                 await self.engine.start()
-            except Exception:  # noqa: BLE001 (a failed start is retried by the world)
+            except Exception:  # noqa: BLE001 (it could not start: the world starts it again)
                 await self.clock.wait(asyncio.Event(), self.clock.now() + 1000)
             else:
                 return
@@ -164,7 +164,7 @@ class Machine:
 
     @property
     def is_up(self) -> bool:
-        """Returns whether it has joined and was not asked to leave."""
+        """Returns whether it has joined and was not stopped."""
         return self._tasks[0].done() and not self.is_dead and not self.is_leaving
 
     def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""Many nodes in one process, on one clock, with random faults: machines are suspended, killed, cut off and slow.
+"""Many nodes in one process, one simulated clock, and random faults: machines stop, die, return, are cut off or slow.
 
 Engines and the store are real. In the end every due instant has one decision, all executions are terminal, none was
 early, epochs only grew, and no write of a replaced owner was accepted.

@@ -6,7 +6,7 @@ import asyncio
 
 
 async def turn() -> bool:
-    """Runs all tasks that can run. Returns False if none can: all wait for the clock, a call or a thread."""
+    """Runs all tasks that can run. Returns False if all wait for the clock, a call or a thread."""
     loop = asyncio.get_running_loop()
     await asyncio.sleep(0)  # expired timeouts are queued before this continues
     return bool(loop._ready)  # type: ignore[attr-defined]

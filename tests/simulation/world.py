@@ -78,7 +78,7 @@ class World:
         self.is_troubled = True
         self._before = asyncio.all_tasks()
         self._real_time = turn_by(self.clock)
-        self._dead: list[Machine] = []  # an event loop has only weak references to tasks
+        self._dead: list[Machine] = []  # an event loop keeps no reference to its tasks
         self._resumes: list[tuple[int, Machine]] = []
         self._calls: list[Call] = []
         self._fenced: dict[int, tuple[int, int]] = {}  # shard: (epoch, node)
@@ -130,7 +130,7 @@ class World:
             self._epochs = epochs
 
     async def settle(self) -> None:
-        """Carries out calls, one after the other, until no task has anything to do at this instant."""
+        """Runs all that can run, one after the other, until there is nothing left to do at this instant."""
         for _ in range(MOST_CALLS):
             await self._let_all_run()
             now = self.clock.now()
@@ -157,7 +157,7 @@ class World:
         if call.deed is None:
             self._calls.remove(call)
             if call.answer.done():
-                pass  # the caller was cancelled
+                pass  # the caller was cancelled, and ignores the result
             elif isinstance(call.result, BaseException):
                 call.answer.set_exception(call.result)
             else:

@@ -18,7 +18,7 @@ class Proxy:
         self._writers: set[asyncio.StreamWriter] = set()
         self.swallow_answer_to: bytes | None = None
         self.swallow_before: bytes | None = None  # the command itself never arrives
-        self.is_deaf = False  # nothing passes any more, in either direction, and nobody is told
+        self.is_deaf = False  # no bytes pass in either direction, and the connections stay open
         self.hides_hanging_up = False  # what the server says last arrives; that it closed the connection does not
         self.cuts = 0
         self.commits = 0
@@ -45,7 +45,7 @@ class Proxy:
                     self.swallow_before = None
                     self.cuts += 1
                     writer.transport.abort()
-                    return  # the server's side stays open, and hears nothing more
+                    return  # the server's side stays open, and receives nothing more
                 if self.swallow_answer_to is not None and self.swallow_answer_to in data:
                     self.swallow_answer_to = None
                     is_swallowing.set()

@@ -1,4 +1,4 @@
-"""A command carries its time and its chance: applying it reads no clock and no random source, on either store."""
+"""A command contains its time and random values: applying it reads no clock and no random source, on either store."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CLOCKS = re.compile(
     r"|timeofday|unixepoch|strftime|julianday|\b(date|time|datetime)\s*\(|\brandom|gen_random|uuidv7\s*\(|uuid_generate",
     re.IGNORECASE,
 )
-LOOKS_ONLY = {"doctor.sql"}  # what `duetime doctor` reads, and nobody writes by
-# By what became of a commit, a writer in doubt goes. It is no part of the ledger, and no command writes it.
+LOOKS_ONLY = {"doctor.sql"}  # only `duetime doctor` reads these values, and no command uses them
+# Blocks on the outcome of commits, which a writer in doubt reads. They are no part of the ledger.
 OF_COMMITS = {"prune_commits", "end_batch", "get_last_batch", "end_batch_of_people"}
 
 FILES = sorted(path for path in STORES.glob("**/sql/*.sql") if path.name not in LOOKS_ONLY)
@@ -30,14 +30,14 @@ def blocks(path: Path) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parts[-3]}-{path.stem}")
-def test_no_statement_does(path: Path):
+def test_no_statement_reads_a_clock(path: Path):
     reading = {name for name, sql in blocks(path).items() if CLOCKS.search(sql)}
     assert reading <= OF_COMMITS
     assert all("commits" in blocks(path)[name] for name in reading)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: f"{path.parts[-2]}-{path.stem}")
-def test_no_code_that_applies_does(path: Path):
+def test_no_handler_imports_a_clock(path: Path):
     imported = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):

@@ -1,4 +1,4 @@
-"""Both stores are built alike: the same modules, SQL files and reads, and a handler for each command."""
+"""Both stores have the same modules, SQL files and reads, and a handler for each command."""
 
 from __future__ import annotations
 

@@ -215,15 +215,15 @@ def test_texts_cannot_be_shifted_from_one_entry_into_the_next():
         (lambda p: [with_row(p[0], 0, ("default", "x", p[0].rows[0][2])), *p[1:]],
          "chain -1, link 1: an entry's resource is 'job -1 0 0', but it is kept under 'x'"),
         (lambda p: [*p[:3], *chained(3, [[entry(LOCAL, 1, "job.cancel", "x")]] * 3)],
-         "chain 3, link 3: its hash was another one before: the chain was written anew"),
+         "chain 3, link 3: its hash was another one before: the chain was rewritten"),
     ],
 )  # fmt: skip
-def test_the_first_place_that_is_broken_is_told_in_a_sentence(spoil: Any, sentence: str):
+def test_the_first_broken_place_is_reported_in_a_sentence(spoil: Any, sentence: str):
     pages = some_pages()
     assert verified(spoil(pages), verified(pages).heads).broken == sentence
 
 
-def test_of_several_places_the_first_is_told_and_all_entries_are_counted():
+def test_of_several_broken_places_the_first_is_reported_and_all_entries_are_counted():
     pages = some_pages()
     spoilt = [pages[0], replaced(pages[1], rows=pages[1].rows[:1]), *pages[2:4], pages[5]]
     found = verified(spoilt)
@@ -232,7 +232,7 @@ def test_of_several_places_the_first_is_told_and_all_entries_are_counted():
     assert found.entries == 9
 
 
-def test_an_entry_that_is_no_entry_is_told_even_where_the_chain_holds():
+def test_an_invalid_entry_is_reported_even_if_the_chain_is_valid():
     text = '[1,"a"]'
     found = verified([Page(0, 1, link(FIRST_LINK, digest([text])).hex(), (("a", "b", text),))])
     assert found.broken is not None
@@ -245,7 +245,7 @@ def test_an_entry_is_read_as_it_was_written(made: Entry):
     assert msgspec.json.decode(made.text, type=Entry) == made
 
 
-def test_what_only_the_store_knows_is_filled_in_where_the_entry_says_nothing():
+def test_the_store_fills_in_missing_values_of_an_entry():
     bare, told = entry(LOCAL, 1, "a", "r"), entry(LOCAL, 1, "a", "r", before="b", after="a")
     assert bare.filled(None, None) is bare
     assert (bare.filled("x", "y").before, bare.filled("x", "y").after) == ("x", "y")

@@ -34,16 +34,16 @@ def job(**fields: Any) -> HttpJob:
          {"max_runs": 3, "payload": {"body": {"sha256": sha256(LONG.encode()).hexdigest(), "bytes": 2000}}}),
     ],
 )  # fmt: skip
-def test_a_change_is_told_by_the_fields_that_changed(before: JobSpec, after: JobSpec, was: Any, now: Any):
+def test_a_change_is_stored_as_the_changed_fields(before: JobSpec, after: JobSpec, was: Any, now: Any):
     assert changed_fields(before, after) == (was, now)
 
 
-def test_a_changed_policy_is_told_whole():
+def test_a_changed_policy_is_stored_as_a_whole():
     was, now = changed_fields(job(), job(retry_policy=RetryPolicy(max_retries=2)))
     assert (was["retry_policy"]["max_retries"], now["retry_policy"]["max_retries"]) == (None, 2)
 
 
-def test_a_job_of_another_type_is_told_whole():
+def test_a_job_of_another_type_is_stored_as_a_whole():
     was, now = changed_fields(job(), ScriptJob(name="a", schedule="@daily", payload=Script(argv=("true",))))
     assert (was["type"], was["payload"]["url"]) == ("http_request", "https://a.example")
     assert (now["type"], now["payload"]["argv"]) == ("script", ("true",))

@@ -80,7 +80,7 @@ def test_what_is_kept_of_a_url_has_no_query(url: str, kept: str):
     assert url_of(url) == kept
 
 
-def test_its_number_is_told_in_hex():
+def test_its_number_is_shown_in_hex():
     assert Circuit(255, TENANT, URL).text == "00000000000000ff"
 
 
@@ -198,7 +198,7 @@ def test_any_success_closes_an_open_one():
 # Who tries again
 
 
-def test_while_it_is_open_nobody_is_let_through_and_when_it_is_closed_all_are():
+def test_an_open_circuit_lets_nothing_through_and_a_closed_one_everything():
     assert not lets_through(opened(), new_id())
     assert lets_through(None, new_id())
     assert lets_through(Circuit(NUMBER, TENANT, URL, 2), new_id())

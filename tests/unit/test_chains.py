@@ -74,7 +74,7 @@ def test_a_page_of_ends_is_what_they_are_one_by_one(ends: list[tuple[str, State]
     assert (len(starts), len(skips)) == ((0, min(began, 1)) if paused else (min(began, 1), 0))
 
 
-def test_the_way_round_is_told_in_the_order_of_the_runs():
+def test_a_loop_is_named_in_the_order_of_the_runs():
     links = ("b", "a"), ("c", "b"), ("a", "c"), ("a", "x")
     assert loop(["a"], *links) == "a → b → c → a"
     assert loop(["c"], *links) == "c → a → b → c"

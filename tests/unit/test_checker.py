@@ -108,7 +108,7 @@ class TestPlantedFaults:
         span["until_at"] = span["first_at"]  # up to, not including
         assert verdicts(decided) == {"MISSED"}
 
-    def test_a_run_recorded_as_done_that_nobody_received_is_missed(self, history: History) -> None:
+    def test_a_completed_run_that_was_not_received_is_missed(self, history: History) -> None:
         gone = history.executions[0]["execution_id"]
         lines = [line for line in history.requests if line["execution_id"] != gone]
         assert verdicts(replace(history, requests=lines)) == {"MISSED"}
@@ -118,12 +118,12 @@ class TestPlantedFaults:
         more = replace(history, executions=[*history.executions, row], requests=[*history.requests, *lines])
         assert verdicts(more) == {"EXTRA"}
 
-    def test_a_run_of_a_job_that_nobody_created_is_extra(self, history: History) -> None:
+    def test_a_run_of_an_unknown_job_is_extra(self, history: History) -> None:
         row, lines = ran(replace(EVERY, job_id="job-unknown"), NOW + 1000)
         more = replace(history, executions=[*history.executions, row], requests=[*history.requests, *lines])
         assert verdicts(more) == {"EXTRA"}
 
-    def test_a_request_that_no_record_knows_is_extra(self, history: History) -> None:
+    def test_a_request_without_a_record_is_extra(self, history: History) -> None:
         _, lines = ran(EVERY, NOW + 1500)
         assert verdicts(replace(history, requests=[*history.requests, *lines])) == {"EXTRA"}
 

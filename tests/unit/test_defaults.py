@@ -71,5 +71,5 @@ def test_a_request_gets_no_longer_than_one_may_ask_for():
          "(timeout_seconds), and is made once at most"),
     ],
 )  # fmt: skip
-def test_it_is_told_in_a_sentence(job: JobSpec, fields: dict[str, object], sentence: str):
+def test_it_is_explained_in_a_sentence(job: JobSpec, fields: dict[str, object], sentence: str):
     assert explain_attempts(msgspec.structs.replace(job, **fields)) == f"{sentence} (retry_policy)."

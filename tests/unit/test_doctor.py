@@ -87,7 +87,7 @@ def test_runs_of_ended_nodes_are_a_warning_until_the_reconciler_had_its_chance_t
     assert "3 executions are held by nodes that have ended. The earliest ended 10 min ago." in check.found
 
 
-def test_living_nodes_are_told_with_their_roles_and_leases():
+def test_living_nodes_are_listed_with_their_roles_and_leases():
     check = nodes(view(Holding(7, 1), Holding(None, 1)))
     assert check.status is Status.OK
     assert check.found == ("1 node lives: a:8080 (id 7; alerts, api, timer, worker; 1 shards; lease ends in 3.2 s).")

@@ -110,7 +110,7 @@ def test_a_follower_that_missed_nothing_of_its_tenant_gets_no_gap() -> None:
     assert numbers(hub.follow("quiet", 50, Woken()).take()) == [1]
 
 
-def test_an_event_costs_only_those_who_follow_its_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_event_costs_only_followers_of_its_tenant(monkeypatch: pytest.MonkeyPatch) -> None:
     added: list[Following] = []
     monkeypatch.setattr(Following, "add", lambda following, _: added.append(following))
     hub = EventHub()

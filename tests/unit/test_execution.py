@@ -61,13 +61,13 @@ def test_a_retry_is_never_due_before_its_attempt_ended():
     assert decide(make_claim(), FAILURE, chance=0.0).due_at == NOW + 40
 
 
-def test_a_retry_waits_as_long_as_the_target_asks():
+def test_a_retry_waits_as_long_as_the_target_requests():
     outcome = Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=120)
     assert decide(make_claim(), outcome, chance=0.0).due_at == NOW + 40 + 120_000
 
 
 @pytest.mark.parametrize("asked", [0, 1, 7200, 500_000])
-def test_a_retry_waits_just_as_long_as_the_function_asks(asked: int):
+def test_a_retry_waits_exactly_as_long_as_the_function_requests(asked: int):
     for policy in (RetryPolicy(), RetryPolicy(delays=(60, 60))):
         call = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"), retry_policy=policy)
         outcome = Outcome(ErrorType.FUNCTION_ERROR, "not yet", retry_after_seconds=asked)
@@ -190,7 +190,7 @@ def test_what_was_not_counted_or_has_failed_gives_nothing_back(fields: dict[str,
 
 
 @pytest.mark.parametrize("job", [spec("immediate"), spec("every 1m", max_runs=1, timezone="Gone/Zone")])
-def test_a_job_without_a_next_instant_that_anybody_knows_does_not_go_on(job: Any):
+def test_a_job_with_an_unknown_next_instant_does_not_go_on(job: Any):
     found = decide(make_claim(spec=job), NOT_SENT)
     assert (found.uncounted, found.or_due_at) == (True, None)
 

@@ -1,4 +1,4 @@
-"""Settings that others have: whoever brings them along is told what is theirs here."""
+"""Settings of other schedulers: a warning names the setting of Duetime to use instead."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_value_that_says_what_is_so_anyway_is_taken(toml: Path, name: str, val
     assert load({}, {f"DUETIME_{name}": value}).list_shown() == load({}, {}).list_shown()
 
 
-def test_a_bare_one_may_be_another_programs_and_is_only_told_of(toml: Path):
+def test_a_bare_name_may_be_another_programs_and_only_causes_a_warning(toml: Path):
     environment = {"HTTP_ADDR": ":8080", "RECONCILE_ENABLED": "true", "PATH": "/bin"}
     assert load({}, environment).port == 8080
     assert list_unread(environment) == [
@@ -64,7 +64,7 @@ def test_a_bare_one_may_be_another_programs_and_is_only_told_of(toml: Path):
     ]
 
 
-def test_a_slip_in_the_environment_is_told_of_and_names_that_are_nothing_like_a_setting_are_not(toml: Path):
+def test_a_misspelt_variable_causes_a_warning_and_unlike_names_do_not(toml: Path):
     slips = {"DUETIME_ALLOW_PRIVATE_TARGET": "true", "DUETIME_PROT": "9000"}
     others = {
         "DUETIME_PORT": "9000",

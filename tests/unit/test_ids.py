@@ -15,7 +15,7 @@ from samples import NOW
 
 
 def random_bytes(number: int) -> bytes:
-    """Ten bytes that differ in every bit, as chance would have them."""
+    """Returns ten bytes that differ in every bit, like random ones."""
     return (number * 0x9E3779B97F4A7C15F39D % 2**80).to_bytes(10, "big")
 
 
@@ -60,7 +60,7 @@ def test_another_number_or_another_instant_is_another_execution():
 @pytest.mark.parametrize(
     "text", ["", "x", IDS[0].upper(), IDS[0][:-1], IDS[0] + "0", IDS[0].replace("-", ""), IDS[0] + "\n"]
 )
-def test_what_is_not_an_id_is_told_apart(text: str):
+def test_other_texts_are_not_ids(text: str):
     assert not is_id(text)
 
 

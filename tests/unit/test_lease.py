@@ -34,7 +34,7 @@ from duetime.domain.lease import (
 
 
 def cluster(*owners: int | None, timers: tuple[int, ...], others: tuple[int, ...] = (), epoch: int = 1) -> View:
-    """A view in which shard n belongs to owners[n], the rest to nobody."""
+    """Returns a view in which shard n belongs to owners[n]; the others are free."""
     shards = [Holding(owner, epoch) for owner in owners] + [Holding(None, 0)] * (SHARDS - len(owners))
     members = [Member(node, f"n{node}", frozenset({"timer"}), 5000) for node in timers]
     members += [Member(node, f"n{node}", frozenset({"api"}), 5000) for node in others]
@@ -78,7 +78,7 @@ def test_a_node_without_the_timer_role_owns_nothing():
     assert quotas_of(view) == {4: SHARDS}
 
 
-def test_nobody_moves_anything_where_no_timer_lives():
+def test_without_a_living_timer_node_no_shard_moves():
     assert quotas_of(cluster(timers=(), others=(1,))) == {}
     assert rebalance(cluster(timers=(), others=(1,)), 1) == Moves({}, ())
 
@@ -105,7 +105,7 @@ def test_nodes_that_see_the_same_do_not_want_the_same():
     assert sorted(shard for take in wanted for shard in take) == list(range(SHARDS))
 
 
-def test_whoever_has_the_odd_one_keeps_it():
+def test_the_owner_of_an_odd_shard_keeps_it():
     view = cluster(*[1] * 21, *[2] * 21, *[3] * 22, timers=(1, 2, 3))
     assert quotas_of(view) == {1: 21, 2: 21, 3: 22}
     assert all(rebalance(view, node) == Moves({}, ()) for node in (1, 2, 3))
@@ -195,7 +195,7 @@ def test_a_clock_is_judged_by_what_is_certain(offset: int, unsure: float, was_wr
     assert judge_clock(offset, unsure, 5.0, was_wrong) is expected
 
 
-def test_a_clock_that_is_off_is_told_of_in_seconds():
+def test_a_clock_that_is_off_is_reported_in_seconds():
     assert explain_clock(1250) == "this node's clock is 1.2 s ahead of the database's"
     assert explain_clock(-3_456_000_000) == "this node's clock is 3,456,000.0 s behind the database's"
 

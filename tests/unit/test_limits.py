@@ -17,7 +17,7 @@ limits = st.builds(Limit, st.just("jobs"), st.integers(1, 2_000), st.sampled_fro
 full_ats = st.integers(0, (NOW + 3 * DAY) * MICRO)  # also of another limit, or of a clock that ran ahead
 
 
-def test_who_was_quiet_has_all_at_once_and_then_one_each_emission():
+def test_an_idle_user_has_the_whole_bucket_and_then_one_each_emission():
     full_at = take(JOBS, 0, NOW, 100)
     assert full_at == (NOW + DAY) * MICRO
     assert remaining(JOBS, full_at, NOW) == 0
@@ -30,7 +30,7 @@ def test_who_was_quiet_has_all_at_once_and_then_one_each_emission():
     assert remaining(JOBS, full_at, NOW + 9 * DAY) == 100
 
 
-def test_more_than_the_bucket_ever_holds_is_never_granted_and_told_to_wait_until_it_is_full():
+def test_more_than_the_bucket_holds_is_refused_with_the_time_until_it_is_full():
     assert take(JOBS, 0, NOW, 101) is None
     full_at = take(JOBS, 0, NOW, 1)
     assert full_at is not None
@@ -126,7 +126,7 @@ def test_a_tier_that_is_not_named_or_has_zero_has_no_limit():
     assert found.jobs == {Tier.FREE: JOBS}
 
 
-def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_one_takes_to_come_back():
+def test_a_clock_that_is_set_back_refuses_no_user_for_longer_than_one_token_takes():
     limit = Limit("requests", 100, HOUR)
     granted, full_at = reserve(limit, 0, NOW, 100, 0)
     assert granted == 100

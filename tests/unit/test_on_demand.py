@@ -108,7 +108,7 @@ def test_it_comes_after_others_and_after_each_once():
 
 @pytest.mark.parametrize("url", ["ftp://x.example", "no url", "http://u:p@x.example/"])
 @pytest.mark.parametrize("field", ["on_success", "on_failure"])
-def test_who_is_told_must_have_an_address(field: str, url: str):
+def test_a_webhook_must_have_a_valid_url(field: str, url: str):
     assert refusal(webhooks=Webhooks(**{field: url})) == [f"/webhooks/{field}"]
 
 

@@ -29,13 +29,13 @@ def follow(claim: Claim, outcome: Outcome) -> list[OnFinish]:
     return found
 
 
-def test_who_is_not_named_is_not_told():
+def test_without_a_url_no_notification_is_sent():
     assert follow(claim_of(), Outcome(http_status=200)) == []
     assert follow(claim_of(webhooks=Webhooks(on_failure="https://b.example/")), Outcome(http_status=200)) == []
     assert follow(claim_of(webhooks=Webhooks(on_success="https://a.example/")), Outcome(ErrorType.TIMEOUT)) == []
 
 
-def test_the_request_is_a_job_due_now_that_tells_nobody_in_turn():
+def test_a_notification_is_a_job_due_now_without_notifications():
     (word,) = follow(claim_of(webhooks=Webhooks(on_success="https://a.example/")), Outcome(http_status=200))
     assert isinstance(word.command, CreateJobs)
     (job,) = word.command.jobs
@@ -60,7 +60,7 @@ def test_neither_a_stop_nor_an_attempt_that_is_made_again_is_an_end(outcome: Out
     assert follow(claim, outcome) == []
 
 
-def test_a_target_that_is_gone_pauses_its_job_and_is_told_of():
+def test_a_410_pauses_the_job_and_notifies():
     (pause,) = follow(claim_of(), GONE)
     assert isinstance(pause.command, PauseJob)
     assert follow(claim_of(), Outcome(ErrorType.HTTP_ERROR, "not found", 404)) == []
@@ -69,7 +69,7 @@ def test_a_target_that_is_gone_pauses_its_job_and_is_told_of():
     assert follow(claim_of(), Outcome(http_status=410)) == [], "it was expected"
 
 
-def test_a_run_that_is_given_up_is_told_of_and_one_that_goes_on_is_not():
+def test_a_failed_run_notifies_and_a_retried_one_does_not():
     claim = claim_of(webhooks=Webhooks(on_failure="https://b.example/"))
     assert on_finish_commands(claim, expire(claim, NOW), NOW, RANDOM_BYTES) == []
     lost = Claim(*(getattr(claim, name) if name != "attempt" else 99 for name in Claim.__struct_fields__))

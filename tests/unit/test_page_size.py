@@ -34,7 +34,7 @@ def test_full_pages_that_are_written_make_it_grow_to_what_it_was():
     assert page == PageSize.of(100)
 
 
-def test_a_page_that_is_not_full_tells_nothing():
+def test_a_page_that_is_not_full_does_not_count():
     page = PageSize.of(100).after_timeout(100)
     for _ in range(100):
         page = page.after_success(49)

@@ -1,4 +1,4 @@
-"""Places on an event loop: who gives up leaves nothing behind, and nobody waits behind another tenant's stuck ones."""
+"""Places on an event loop: a cancelled wait leaves nothing behind, and stuck places of one tenant delay no other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def test_one_below_its_share_enters_beside_those_that_are_stuck():
     await waiting
 
 
-async def test_whoever_gives_up_takes_no_place():
+async def test_a_cancelled_wait_takes_no_place():
     places = Places(1, most=1)
     await places.enter("a")
     gave_up, next_one = asyncio.create_task(places.enter("a")), asyncio.create_task(places.enter("a"))
@@ -33,7 +33,7 @@ async def test_whoever_gives_up_takes_no_place():
     await next_one
 
 
-async def test_whoever_is_cancelled_as_its_turn_comes_gives_the_place_back():
+async def test_a_wait_cancelled_at_its_turn_returns_the_place():
     places = Places(1, most=1)
     await places.enter("a")
     late = asyncio.create_task(places.enter("a"))

@@ -1,4 +1,4 @@
-"""The chance in ids that people are given: what came later sorts later, within one millisecond too."""
+"""Random parts of ids: a later id sorts after an earlier one, also within one millisecond."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def test_in_no_span_of_time_are_there_more_than_its_rate(rate: float, waits: lis
 
 
 @given(st.sampled_from([0.5, 3.0, 20.0, 350.0]), st.integers(1, 50))
-def test_whoever_waits_as_long_as_told_gets_one(rate: float, count: int):
+def test_after_the_retry_after_there_is_a_token(rate: float, count: int):
     pace, now = RateLimiter(rate), 1000.0
     for _ in range(count):
         if not pace.take(1, now):

@@ -1,4 +1,4 @@
-"""Encrypting all secrets again: nothing is forgotten, whoever changes a job meanwhile wins, no key goes too early."""
+"""Encrypting all secrets again: none is left out, a concurrent change of a job wins, no key is removed too early."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECRET = "Bearer s3cret-of-ann"
 
 
 class FakeDefinitions:
-    """What a rotation asks of a store; `between` is called before each write, as if somebody else were writing."""
+    """The part of a store that a rotation uses. `between` is called before each write, as if another client wrote."""
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.rows = {job.job_id: (job.job_id, job.tenant, 1, job.spec) for job in jobs}
@@ -72,7 +72,7 @@ class FakeDefinitions:
 
 
 def nobody(seen: int) -> None:
-    """Hears how it goes."""
+    """Collects the reported progress."""
 
 
 def secret_job(tenant: str = "acme") -> NewJob:
@@ -113,7 +113,7 @@ async def test_all_is_encrypted_with_the_newest_key_also_what_was_plain():
     assert (again.encrypted, again.left) == (0, 0)
 
 
-async def test_whoever_changes_a_job_meanwhile_wins_and_is_encrypted_in_the_next_pass():
+async def test_a_concurrent_change_of_a_job_wins_and_is_encrypted_in_the_next_pass():
     old, newest = make_key(), make_key()
     before = AesVault((old,))
     job = encrypt_job(secret_job(), before)
@@ -139,7 +139,7 @@ async def test_it_ends_also_if_a_job_is_changed_all_the_time():
     assert (done.encrypted, done.left, store.commands) == (0, 1, MOST_PASSES)
 
 
-async def test_what_cannot_be_decrypted_is_told_and_left_as_it_is():
+async def test_an_undecryptable_secret_is_reported_and_stays_as_it_is():
     newest = make_key()
     lost = encrypt_job(secret_job(), AesVault((make_key(),)))
     store = FakeDefinitions([lost, secret_job()])

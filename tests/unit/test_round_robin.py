@@ -1,4 +1,4 @@
-"""Turns in a circle: nobody waits for more than one turn of each other."""
+"""Round robin: a key waits for at most one item of each other key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def taken(robin: RoundRobin[str]) -> list[str]:
     return items
 
 
-def test_nobody_waits_when_nobody_came():
+def test_an_empty_queue_returns_nothing():
     assert RoundRobin[str]().take() is None
 
 

@@ -31,7 +31,7 @@ def test_an_address_with_one_request_waits_for_one_of_each_other_address():
     assert "one" in list(rounds.begin())
 
 
-def test_whoever_comes_later_does_not_overtake_those_who_wait():
+def test_a_later_request_does_not_overtake_waiting_ones():
     rounds = Rounds[int](2)
     for number in range(5):
         rounds.offer("a", number)

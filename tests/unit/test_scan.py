@@ -108,7 +108,7 @@ REFUSED = "requests.exceptions.ConnectionError: connection refused"
         ("sys.exit('duplicate requirements')", 1, "pip-audit failed with exit code 1: duplicate requirements"),
     ],
 )
-def test_an_audit_tells_what_it_found_and_that_it_could_not_look(
+def test_an_audit_reports_findings_and_failed_scans(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], code: str, exit_code: int, said: str
 ) -> None:
     assert advisories.main([program(tmp_path, code), "requirements/dev.lock"]) == exit_code

@@ -150,7 +150,7 @@ class TestChanging:
         old = new_job(secret_spec(headers={"A": TOKEN}))
         assert not needs_encryption(change(patched(old, method="GET"), old).spec)
 
-    def test_a_encrypted_text_is_taken_from_nobody_and_at_no_other_place(self):
+    def test_an_encrypted_text_is_refused_from_users_and_at_another_place(self):
         old = encrypt_job(new_job(secret_spec(headers={"A": TOKEN}, body={"t": "x1"}, secret=("/body/t",))), VAULT)
         encrypt, body = old.spec.payload.headers["A"], old.spec.payload.body
         refused = {
@@ -214,7 +214,7 @@ class TestMarks:
 
 
 class TestShowing:
-    def test_answers_show_no_secret_and_where_there_are_some(self):
+    def test_responses_show_where_secrets_are_and_hide_them(self):
         given = HttpRequest(URL, headers={"A": TOKEN}, body={"t": ["x1"], "n": 1}, secret=("/body/t",))
         for payload in (given, encrypt_job(new_job(spec(payload=given)), VAULT).spec.payload):
             shown = hide_payload(payload)

@@ -159,7 +159,7 @@ def test_a_bad_value_names_the_setting_its_source_and_what_it_should_be(
 
 
 @pytest.mark.parametrize(("name", "text"), [("SIGNING_SECRETS", "whsec_hush!"), ("JWT_SECRET", "hush")])
-def test_a_bad_secret_is_not_told(toml: Path, name: str, text: str) -> None:
+def test_an_invalid_secret_is_not_shown(toml: Path, name: str, text: str) -> None:
     with pytest.raises(BadSetting) as raised:
         load({}, {f"DUETIME_{name}": text})
     assert "hush" not in str(raised.value)

@@ -17,7 +17,7 @@ def fill(sockets: Sockets[str], address: str, number: int) -> list[Seat[str]]:
     return seats
 
 
-def test_while_there_is_room_nobody_goes():
+def test_while_there_is_room_no_connection_is_closed():
     sockets = Sockets[str](10)
     fill(sockets, "a", 10)
     assert len(sockets) == 10
@@ -91,7 +91,7 @@ def test_at_that_limit_only_an_idle_one_is_replaced():
     assert sockets.admit("new", "a").seat is None
 
 
-def test_who_leaves_makes_room():
+def test_a_connection_that_leaves_makes_room():
     sockets = Sockets[str](2, per_address=2)
     first, second = fill(sockets, "a", 2)
     sockets.leave(first)

@@ -68,7 +68,7 @@ def test_a_cancelled_job_does_not_run_and_a_running_one_is_not_purged():
         check_purge("job-1", is_running=True)
 
 
-def test_a_pause_that_nobody_asked_for_has_an_entry_of_its_own():
+def test_a_pause_by_duetime_itself_has_its_own_entry():
     pause = PauseJob(NOW, TENANT, "job-1", "duetime", "unreadable")
     own = pause_entry(pause, "PENDING")
     assert (own.actor, own.action, own.resource) == ("duetime", "job.pause", "job-1")

@@ -64,7 +64,7 @@ def test_however_many_greedy_tenants_there_are_the_next_finds_half_of_what_is_fr
         assert may_add(0, most - free, more, most, percent)
 
 
-def test_the_error_tells_a_tenant_of_itself_alone() -> None:
+def test_the_error_has_only_the_tenants_own_figures() -> None:
     capacity = Capacity(most_jobs=1000, tenant_percent=75)
     with pytest.raises(InsufficientStorage) as refused:
         capacity.check(Load(994, 0), Load(7, 0), 1, 0)
@@ -89,9 +89,7 @@ def test_health_is_degraded_before_the_first_tenant_is_refused() -> None:
 
 
 @given(COUNTS, st.integers(0, 5000))
-def test_the_level_makes_all_fit_and_takes_from_nobody_below_the_equal_share(
-    held: dict[str, int], capacity: int
-) -> None:
+def test_the_level_makes_all_fit_and_cuts_no_holder_below_the_equal_share(held: dict[str, int], capacity: int) -> None:
     level = fair_level(held.values(), capacity)
     kept = {tenant: min(size, level) for tenant, size in held.items()}
     assert sum(kept.values()) <= max(capacity, 0)

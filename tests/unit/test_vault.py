@@ -84,7 +84,7 @@ class TestEncryption:
 
 
 class TestKeys:
-    def test_a_key_is_shown_to_nobody_by_accident(self, key):
+    def test_repr_does_not_show_a_key(self, key):
         assert repr(key) == f"Key('{key.id}')"
         assert parse_keys([key.text]) == (key,)
 
@@ -98,7 +98,7 @@ class TestKeys:
         assert "s3cr" not in str(refused.value)
 
     def test_two_of_one_id_are_refused(self, key):
-        with pytest.raises(ValueError, match=f"the key id {key.id} is there twice"):
+        with pytest.raises(ValueError, match=f"the key id {key.id} occurs twice"):
             parse_keys([key.text, Key(key.id, os.urandom(32)).text])
 
     def test_the_setting_is_read_and_never_shown(self, key, tmp_path, monkeypatch):
@@ -154,7 +154,7 @@ class TestKeyFile:
         later = open_vault((), tmp_path)
         assert [later.decrypt(ACME, JOB, encrypted) for encrypted in encrypts] == [TEXT] * len(vaults)
 
-    def test_a_rotation_is_seen_by_whoever_has_it_open(self, tmp_path: Path):
+    def test_a_rotation_is_seen_by_other_open_vaults(self, tmp_path: Path):
         running = open_vault((), tmp_path)
         running.start()
         before = running.encrypt(ACME, JOB, TEXT)
@@ -223,7 +223,7 @@ class TestKeyFile:
         with second.locked():
             assert True
 
-    def test_a_folder_that_cannot_be_written_is_told(self, tmp_path: Path):
+    def test_a_folder_that_cannot_be_written_is_reported(self, tmp_path: Path):
         (tmp_path / "file").touch()
         with pytest.raises(KeysUnusable, match="can't be"):
             open_vault((), tmp_path / "file").start()

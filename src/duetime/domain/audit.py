@@ -186,6 +186,6 @@ def _kept(value: Any) -> Any:
     return kept(value) if isinstance(value, Definition) else value
 
 
-_ANOTHER = "its hash was another one before: the chain was written anew"
+_ANOTHER = "its hash was another one before: the chain was rewritten"
 _NO_HEAD: Head = (0, FIRST_LINK.hex())
 _decode = msgspec.json.Decoder(Entry).decode

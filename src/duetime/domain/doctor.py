@@ -58,7 +58,7 @@ def reason(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     if lines:
         return lines[0].rstrip(".")
-    return "no answer came in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return "there was no response in time" if isinstance(error, TimeoutError) else type(error).__name__
 
 
 def has_problem(checks: Sequence[Check]) -> bool:

@@ -14,7 +14,7 @@ DuetimeError
 │   ├── RateLimited         429  too many requests
 │   ├── QuotaExceeded       429  too many new jobs
 │   └── Overloaded          503
-│       └── TimedOut        503  the store did not answer in time: less at once may be written
+│       └── TimedOut        503  the store did not respond in time: smaller writes may succeed
 ├── InsufficientStorage     507  the store is as full as it may be
 └── StaleWrite              –    a write that carries an old token or comes from a fenced node: refused, logged
     └── StaleEpoch          –    a write for a shard that another owner has taken since
@@ -199,7 +199,7 @@ class StaleEpoch(StaleWrite):
     """`stored` is the epoch that holds; 0 if the shard has had no owner yet."""
 
     def __init__(self, shard: int, epoch: int, stored: int) -> None:
-        super().__init__(f"shard {shard} is at epoch {stored}, not {epoch}: another node owns it, or nobody does yet")
+        super().__init__(f"shard {shard} is at epoch {stored}, not {epoch}: another node owns it, or none does yet")
         self.shard = shard
         self.epoch = epoch
         self.stored = stored

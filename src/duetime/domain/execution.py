@@ -103,7 +103,7 @@ class AttemptEnd(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 
 def without_retries(ends: Sequence[AttemptEnd], stopped: Container[str]) -> Sequence[AttemptEnd]:
-    """Returns the ends with the retries of `stopped` cancelled: these were asked to stop, but failed first."""
+    """Returns the ends with the retries of `stopped` cancelled: these failed before a requested cancellation."""
     return tuple(
         msgspec.structs.replace(end, state=State.CANCELLED, due_at=end.ended_at)
         if end.state in OPEN and end.execution_id in stopped
@@ -204,7 +204,7 @@ def expire(claim: Claim, now: int) -> AttemptEnd:
         state, message = State.CANCELLED, f"cancelled while its {holder} was lost"
     elif claim.spec.delivery is Delivery.AT_MOST_ONCE:
         state = State.FAILED
-        message = f"the {holder} that ran it was lost; whether it ran nobody knows, and it is to run at most once"
+        message = f"the {holder} that ran it was lost; it is unknown whether it ran, and it must run at most once"
     elif claim.attempt < max(LOST_ATTEMPTS, max_attempts(claim.spec)):
         state, message = State.QUEUED, f"the {holder} that ran this attempt was lost; it is tried again"
     else:

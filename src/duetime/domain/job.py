@@ -66,7 +66,7 @@ class Overlap(StrEnum):
 
 
 class Webhooks(Fields, frozen=True, omit_defaults=True):
-    """URLs that receive a notification of how an execution ended: a request, sent as a job of its own."""
+    """URLs that receive a notification of how an execution ended: a request, which is sent as a job."""
 
     on_success: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None
     on_failure: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None

@@ -5,10 +5,10 @@ Pure: functions take a view of the cluster and a reading of the monotonic clock,
 
 The states of a node, as the node itself sees them:
 
-    JOINED     it has asked for a lease, and has no response yet: it owns nothing
+    JOINED     it has requested a lease, and has no response yet: it owns nothing
     TRUSTED    a renewal succeeded, and `Trust.until` has not passed: it owns the shards that the view says it owns
     DOUBTFUL   `Trust.until` has passed, and the registry has not said that the lease expired. Another node may own its
-               shards by now, so it drops the timers that it has read ahead and fires nothing. It goes on renewing. A
+               shards now, so it drops the timers that it has read ahead and fires nothing. It goes on renewing. A
                renewal that succeeds makes it TRUSTED again: its lease never expired, so no shard has a new owner
     LOST       the registry has refused the renewal: the lease expired, or a newer node has the name. That is final.
                The process restarts under another id, and forgets the shards that it owned

@@ -11,7 +11,7 @@ from duetime.domain.instants import DAY, LATEST, MINUTE, from_datetime, to_datet
 from duetime.domain.job import Dst
 from duetime.domain.schedule import Cron, Once, OnDemand, Timetable, parse_schedule
 
-NO_TIMES = "it has no times of its own: it runs when it is asked to, or when the jobs that it comes after have ended"
+NO_TIMES = "it has no times of its own: it runs on request, or when the jobs that it runs after have ended"
 
 
 class SchedulePreview(NamedTuple):
@@ -38,7 +38,7 @@ def preview(text: str, timezone: str, dst: Dst, after: int, count: int) -> Sched
         description += f" ({timezone})"
         warnings = _dst_warnings(schedule, after)
         if "H" in text.upper().split("@")[0] and any(part[:1].upper() == "H" for part in text.split()):
-            warnings.append("H stands for a value from the job's id: each job has its own instants, others than these")
+            warnings.append("H stands for a value from the job's id: each job has other instants than these")
     if first is None:
         warnings.append("it does not fire within the next decades")
     return SchedulePreview(description, coming(Timetable(schedule), first, count), warnings)

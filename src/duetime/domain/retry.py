@@ -8,7 +8,7 @@ from duetime.domain.states import ErrorType
 
 LOST_ATTEMPTS = 4  # each node lost during an attempt costs one; after this many the execution is given up as poison
 LONGEST_RETRY_AFTER = 86_400.0  # seconds; a longer request of a target is cut to this
-LONGEST_OWN_DELAY = 604_800.0  # seconds, that a job's own function may ask for: as much as a retry policy's delays
+LONGEST_OWN_DELAY = 604_800.0  # seconds that a job's own function may request: as much as a retry policy's delays
 
 _NEVER_AGAIN = frozenset({
     ErrorType.BLOCKED_TARGET, ErrorType.CANCELLED, ErrorType.CIRCUIT_OPEN, ErrorType.LIMIT_EXCEEDED, ErrorType.REJECTED,
@@ -61,7 +61,7 @@ def own_delay_seconds(asked: float) -> float:
 
     It may be shorter or longer than the retry policy's: unlike a target, the function belongs to the job.
     """
-    return min(max(0.0, asked), LONGEST_OWN_DELAY)  # in this order: of 0 and nan, it is 0
+    return min(max(0.0, asked), LONGEST_OWN_DELAY)  # in this order, the maximum of 0 and nan is 0
 
 
 def _backoff(policy: RetryPolicy, attempt: int) -> float:

@@ -113,8 +113,8 @@ def _on_finish_problems(spec: JobSpec) -> Iterator[FieldError]:
         yield FieldError("/after", "names a job twice")
     is_on_demand = spec.schedule.strip().lower() == "on_demand"
     if spec.after and not is_on_demand:
-        yield FieldError("/schedule", "a job that comes after others has no times of its own: write 'on_demand'")
+        yield FieldError("/schedule", "a job that runs after others has no times: write 'on_demand'")
     if is_on_demand:
         for name in ("start_at", "end_at", "jitter_seconds"):
             if getattr(spec, name):
-                yield FieldError(f"/{name}", "is about times, and a job on demand has none of its own; leave it out")
+                yield FieldError(f"/{name}", "is about times, and a job on demand has none; leave it out")

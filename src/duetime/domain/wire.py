@@ -1,4 +1,4 @@
-"""Bounds on what the other end of an HTTP connection may send: how much beside a body, and how slowly a body.
+"""Bounds on what the other end of an HTTP connection may send: the bytes that are not body, and how slow a body may be.
 
 Both directions share these rules: a client that sends a request to the API, and a target that responds to one.
 "Framing" is every byte that is not body: a head, chunk sizes, chunk extensions, trailers, interim (1xx) responses.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 MAX_FRAMING_BYTES = 64 * 1024  # in a row, or beyond what the body pays for
 FREE_FRAMING = 4  # a body of so many bytes pays for one byte of framing: chunks of 24 bytes on average are free
-MAX_TARGET_BYTES = 8 * 1024  # of a request: its path and query, as RFC 9112 asks every server to take
+MAX_TARGET_BYTES = 8 * 1024  # of a request: its path and query, the length that RFC 9112 recommends to support
 MAX_HEADERS = 256  # in a request: of the shortest ones, 64 kB hold 10,000, and each is handled by itself
 MAX_PARTS = 2000  # of a response: headers, trailers, interim responses, and chunks that are tiny
 TINY_BYTES = 16  # a chunk of less counts as a part: handling it costs more than what it brings

@@ -2,7 +2,7 @@
 
 A worker joins, and has a lease that its reports renew. It polls for assignments, each one attempt of an execution,
 fenced by its token; it reports ends, log lines and progress. If the node responds that a worker is unknown, the worker
-has lost its lease: others run its executions by now, so it stops them and joins again.
+has lost its lease: others may run its executions now, so it stops them and joins again.
 
 Every message about an execution names one claim: id, attempt and token. A report may be sent again after its response
 was lost, and by then the worker may have claimed the same execution again.
@@ -97,7 +97,7 @@ class Ended(WorkClaim, frozen=True):
     error_type: Literal["function_error", "rejected", "timeout", "cancelled"] | None = None
     error_message: Annotated[str, Meta(max_length=2000)] | None = None
     result: Annotated[str, Meta(max_length=LONGEST_RESULT)] | None = None
-    retry_after_seconds: Annotated[float, Meta(ge=0)] | None = None  # as the function asked for
+    retry_after_seconds: Annotated[float, Meta(ge=0)] | None = None  # as the function requested
 
 
 class Note(WorkClaim, frozen=True):

@@ -3,7 +3,7 @@
 An executor gets everything it needs in an `Attempt` and returns an `Outcome`. It never raises for the behaviour of a
 target: a hang, a refusal or garbage is an outcome. It raises `asyncio.CancelledError` only when it is cancelled, after
 it has released the connection, and `NotSent` only when `attempt.may_send` returns False. It does not retry, does not
-write to the store and knows no policy.
+write to the store, and applies no policy of the job.
 """
 
 from __future__ import annotations

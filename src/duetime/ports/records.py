@@ -1,4 +1,4 @@
-"""What the reads of a store return (records), and what they ask for (queries)."""
+"""The records that reads of a store return, and the queries that they get."""
 
 from __future__ import annotations
 

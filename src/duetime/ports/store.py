@@ -104,7 +104,7 @@ class Store(Writable, Protocol):
         time."""
 
     async def list_to_stop(self, node: int, limit: int) -> list[str]:
-        """Returns executions that `node` runs and that were asked to stop."""
+        """Returns executions that `node` runs and whose cancellation was requested."""
 
     async def list_workers(
         self, tenant: str | None, limit: int, before: int | None = None, function: str | None = None
@@ -122,14 +122,14 @@ class Store(Writable, Protocol):
         """Returns those of the executions that a node runs now. `tenant`: for a worker, only those of its tenant."""
 
     async def list_claims(self, worker_id: int, tenant: str, limit: int) -> list[tuple[str, int, int, bool]]:
-        """Returns a worker's claims: execution id, attempt, token, and whether the execution was asked to stop."""
+        """Returns a worker's claims: execution id, attempt, token, and whether its cancellation was requested."""
 
     async def list_node_claims(self, node: int, limit: int) -> list[tuple[str, int]]:
         """Returns a node's claims: execution ids and tokens. The query may be slow: call it only now and then."""
 
     async def get_progress(self, execution_ids: Sequence[str], tenant: str | None = None) -> dict[str, str]:
         """Returns the progress that attempts saved last, as JSON, by execution id. Executions without progress are left
-        out. `tenant`: for requests from people of that tenant."""
+        out. `tenant`: for requests from users of that tenant."""
 
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
         """Returns targets that failed since they last succeeded, of one tenant or of all: open circuits first, then the
@@ -157,8 +157,8 @@ class Store(Writable, Protocol):
     async def newest_at(self) -> int | None:
         """Returns the newest instant in the ledger: of a node's start or of an execution. None if there is none."""
 
-    # Reads for people, round-robin by tenant. They raise Overloaded if too many of one tenant wait. A `tenant` with the
-    # default "" does not filter: it only says whose turn the read takes.
+    # Reads for users, round-robin by tenant. They raise Overloaded if too many of one tenant wait. A `tenant` with the
+    # default "" does not filter: it only names the tenant whose turn the read uses.
     async def get_job(self, tenant: str, job_id: str) -> JobRecord | None:
         """Raises Conflict if this version can't read the job's definition."""
 
@@ -198,7 +198,7 @@ class Store(Writable, Protocol):
         """Returns how much the store holds, over all tenants."""
 
     async def get_key(self, key_id: str) -> KeyRecord | None:
-        """Returns a key of any tenant: the key itself says which tenant and user its holder is."""
+        """Returns a key of any tenant: the key determines the tenant and the user of a caller."""
 
     async def list_keys(self, tenant: str, limit: int) -> list[KeyRecord]:
         """Latest first."""

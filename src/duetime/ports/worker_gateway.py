@@ -1,5 +1,7 @@
-"""The worker gateway port: it hands executions of Python functions to workers. A node's engine implements it. A program
-that embeds Duetime calls it directly; other workers call it through the API."""
+"""The worker gateway port: it assigns executions of Python functions to workers. A node's engine implements it.
+
+A program that embeds Duetime calls it directly; other workers call it through the API.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ class WorkerGateway(Protocol):
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined: ...
 
     async def poll(self, tenant: str, polling: Polling) -> Polled:
-        """Waits until there is an execution for this worker, for at most the time that the worker asks for.
+        """Waits until there is an execution for this worker, for at most the time that the worker requests.
 
         Raises Overloaded while the node stops, and RateLimited if too many workers of the tenant poll there already.
         """

@@ -1,4 +1,4 @@
-"""Stores: each folder is one backend of `ports.store`, with its own SQL. The modules beside them are shared by all."""
+"""Stores: each folder is one backend of `ports.store`, with its own SQL. All share the modules and SQL in this one."""
 
 
 class StoreUnusable(Exception):

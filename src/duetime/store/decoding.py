@@ -103,7 +103,7 @@ def decode_apart(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable
 def decode_held(row: Any, text: str | None) -> tuple[list[Any], list[Unreadable]]:
     """Like `decode_apart`, for rows with large definitions: these are held as `domain.held_specs` says."""
     found, apart = decode_apart(row, text)
-    # A look at the text is faster than one at each row. (In a string the quotes would be escaped.)
+    # A search of the text is faster than a check of each row. (In a string the quotes would be escaped.)
     if text is None or _LARGE not in text or LargeDefinition not in set(map(type, map(_spec, found))):
         return found, apart
     held: list[Any] = []
@@ -177,7 +177,7 @@ def due_timers(rows: tuple[list[DueTimer], list[Unreadable]]) -> DueTimers:
 
 
 def expired_claims(rows: tuple[list[Claim], list[Unreadable]]) -> ExpiredClaims:
-    """As `due_timers`."""
+    """Returns what `decode_held` found, as the port has it."""
     found, apart = rows
     claims = ExpiredClaims(found)
     if apart:

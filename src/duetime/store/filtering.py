@@ -1,4 +1,4 @@
-"""What users' lists are filtered by: the values of a query, under the names that the SQL of each store has for them."""
+"""The values that filter users' lists: those of a query, under the names that the SQL of the stores uses."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def audit_values(query: AuditQuery) -> dict[str, Any]:
 
 
 def given(values: Mapping[str, Any], conditions: Mapping[str, str]) -> list[str]:
-    """Returns the conditions of the values that there are."""
+    """Returns the conditions whose values are given."""
     return [condition for name, condition in conditions.items() if name in values]
 
 

@@ -128,7 +128,7 @@ async def test_a_bus_that_cannot_be_reached_holds_up_neither_start_nor_stop():
         await bus.stop()
 
 
-async def test_a_node_that_is_alone_tells_nobody():
+async def test_a_single_node_sends_no_hints():
     bus, heard = LocalBus(), list[Hint]()
     await bus.start(heard.append)
     bus.send(Hint(waiting_at=0))

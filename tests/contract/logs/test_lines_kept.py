@@ -226,7 +226,7 @@ async def test_what_was_never_written_is_empty(logs: LogStore):
     assert await logs.size(execution) == 0
 
 
-async def test_what_comes_after_the_close_is_nobodys(logs: LogStore):
+async def test_text_written_after_the_close_is_discarded(logs: LogStore):
     execution = new_id()
     writer = logs.open(execution, 1)
     writer.write("stdout", "one\n")

@@ -68,7 +68,7 @@ async def test_the_oldest_are_pruned_while_all_take_too_much(logs: LogStore):
 
 
 class Ledger:
-    """Knows whose executions are whose, and counts how many it was asked for."""
+    """Returns the tenants of executions, and counts the requested ones."""
 
     def __init__(self) -> None:
         self.owners: dict[str, str] = {}

@@ -13,13 +13,13 @@ ALL = tuple(range(SHARDS))
 ROLES = ("timer", "worker")
 
 
-async def test_nobody_lives_and_nothing_is_owned_at_first(alone: Registry):
+async def test_at_first_no_node_lives_and_no_shard_is_owned(alone: Registry):
     view = await alone.view()
     assert (view.members, view.expired) == ((), ())
     assert view.shards == (Holding(None, 0),) * SHARDS
 
 
-async def test_joining_answers_a_view_with_the_node_in_it(alone: Registry):
+async def test_joining_returns_a_view_with_the_node(alone: Registry):
     view = await alone.join(7, "a", ROLES)
     (member,) = view.members
     assert (member.node, member.name, member.roles) == (7, "a", frozenset(ROLES))
@@ -35,7 +35,7 @@ async def test_a_node_takes_what_is_free_and_sees_it_as_its_own(alone: Registry)
     assert (await alone.view()).held_by(7) == taken
 
 
-async def test_taking_what_one_owns_answers_nothing_and_changes_nothing(alone: Registry):
+async def test_taking_own_shards_returns_nothing_and_changes_nothing(alone: Registry):
     await alone.join(7, "a", ROLES)
     taken = await alone.take(7, ALL)
     assert await alone.take(7, ALL) == {}

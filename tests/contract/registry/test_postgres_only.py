@@ -104,7 +104,7 @@ async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     writer.close()
 
 
-async def test_a_server_that_never_answers_is_given_up_in_time():
+async def test_a_server_that_never_responds_times_out():
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     node = PostgresRegistry(f"postgresql://someone@127.0.0.1:{port}/db", call_seconds=0.2)

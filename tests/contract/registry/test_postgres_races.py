@@ -53,7 +53,7 @@ async def _is(connection: Any, sql: str, value: object) -> bool:
     return bool(await connection.fetchval(sql) == value)
 
 
-async def test_two_who_take_at_once_share_without_overlap(
+async def test_two_nodes_that_take_at_once_share_without_overlap(
     world: PostgresWorld, registry: Registry, other: Registry, gate: Any
 ):
     await registry.join(1, "a", TIMER)
@@ -82,7 +82,7 @@ async def test_a_shard_taken_since_the_snapshot_is_not_taken_again(world: Postgr
     assert (await registry.view()).shards[0] == Holding(2, 1)
 
 
-async def test_a_renewal_that_was_in_time_keeps_its_shards_from_a_taker_who_saw_it_expired(
+async def test_a_renewal_in_time_keeps_its_shards_from_a_node_that_saw_it_expired(
     world: PostgresWorld, other: Registry, gate: Any
 ):
     # A renewal counts from when it was checked, not from when its wait was over. Let it outlive that wait.
@@ -163,14 +163,14 @@ async def test_taking_from_a_expired_node_does_not_end_the_one_that_replaces_it(
     assert (await other.take(2, (0,))) | (await taking) == {0: 2}
 
 
-async def test_a_renewal_waits_for_nobodys_turn(world: PostgresWorld, registry: Registry, gate: Any):
+async def test_a_renewal_does_not_wait_for_others(world: PostgresWorld, registry: Registry, gate: Any):
     await registry.join(1, "a", TIMER)
     async with gate.transaction():
         await gate.execute(SQL["release"], 9, [0], [0])  # holds the turn until it is committed
         await registry.renew(1)
 
 
-async def test_many_who_take_renew_and_release_at_once_never_lock_each_other_out(world: PostgresWorld):
+async def test_concurrent_takes_renewals_and_releases_never_deadlock(world: PostgresWorld):
     nodes = [world.registry() for _ in range(6)]
     await asyncio.gather(*(node.start() for node in nodes))
     await asyncio.gather(*(node.join(number, f"n{number}", TIMER) for number, node in enumerate(nodes)))

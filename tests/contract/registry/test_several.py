@@ -1,4 +1,4 @@
-"""Several nodes on one registry: leases expire, shards change hands, and nobody is robbed while it lives."""
+"""Several nodes on one registry: leases expire, shards change owners, and a living node keeps its shards."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ async def test_a_taker_that_expires_right_after_is_followed_at_the_next_epoch(
     assert await other.take(2, (0,)) == {0: 2}
 
 
-async def test_who_left_is_replaced_at_once(registry: Registry, other: Registry):
+async def test_a_node_that_left_is_replaced_at_once(registry: Registry, other: Registry):
     await registry.join(1, "a", TIMER)
     await registry.take(1, ALL)
     await other.join(2, "b", TIMER)

@@ -20,7 +20,7 @@ KINDS = ("create", "batch", "again", "quota", "change", "change", "purge", "purg
 
 
 class Storm:
-    """Eight clients; each sends a few commands at a time, on jobs that it knows of. An operation is one job in one."""
+    """Eight clients; each sends a few commands at a time, on jobs that it has seen. An operation is one command."""
 
     def __init__(self, store: Store, seed: int, quota: int) -> None:
         """`quota`: jobs that one of the users may create in a day."""

@@ -132,7 +132,7 @@ async def test_a_batch_may_leave_one_entry_or_one_for_each(store: Store):
     assert await entries(store) == [batch, *single]
 
 
-async def test_a_purge_of_several_pages_says_who_ended_the_job_and_once_that_it_is_gone(store: Store):
+async def test_a_purge_of_several_pages_records_the_cancellation_and_one_purge(store: Store):
     job_id = await add_job(store)
     for n in range(5):
         await add_execution(store, job_id, NOW + n)

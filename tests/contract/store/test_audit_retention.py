@@ -207,7 +207,7 @@ async def test_nothing_is_removed_that_could_not_be_exported(store: Store, folde
 
 
 async def test_a_chain_that_was_altered_is_neither_exported_nor_removed(store: Store, raw: Raw, folder: Path):
-    """It is what somebody will want to look into."""
+    """An operator will want to inspect these entries."""
     await chain_of_four(store)
     await raw("UPDATE audit SET entry = replace(entry, '\"ann\"', '\"bob\"') WHERE resource = 'key-2-0'")
     await prune_all(retention(store, folder), NOW + 2 * KEPT)

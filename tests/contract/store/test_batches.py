@@ -16,11 +16,11 @@ from samples import NOW, TENANT, add_job, job_of, new_id, new_job, one, spec
 from snapshot import recount, snapshot, totals
 
 
-async def test_no_commands_get_no_answers(store: Store):
+async def test_no_commands_return_no_results(store: Store):
     assert await store.apply([]) == []
 
 
-async def test_answers_stand_in_the_order_of_their_commands(store: Store):
+async def test_results_are_in_the_order_of_their_commands(store: Store):
     job = new_job()
     execution_id = new_id()
     assert await store.apply(
@@ -80,7 +80,7 @@ async def test_a_refused_create_of_many_leaves_no_job_no_timer_and_no_count(stor
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_many_callers_at_once_each_get_their_own_answers(store: Store):
+async def test_concurrent_callers_each_get_their_own_results(store: Store):
     await add_job(store, spec(key="taken"))
 
     async def create(number: int) -> object:
@@ -94,7 +94,7 @@ async def test_many_callers_at_once_each_get_their_own_answers(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_many_callers_who_want_one_key_one_gets_it(store: Store):
+async def test_of_concurrent_creates_with_one_key_one_succeeds(store: Store):
     answers = await asyncio.gather(*(one(store, c.CreateJobs(NOW, (new_job(spec(key="one")),))) for _ in range(50)))
     assert sum(answer is None for answer in answers) == 1
     assert sum(isinstance(answer, Conflict) for answer in answers) == 49
@@ -125,7 +125,7 @@ async def test_a_read_sees_every_write_that_was_answered(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_a_caller_who_gives_up_waiting_harms_nobody(store: Store):
+async def test_a_cancelled_caller_does_not_affect_others(store: Store):
     impatient = asyncio.ensure_future(store.apply([c.CreateJobs(NOW, (new_job(),))]))
     await asyncio.sleep(0)
     impatient.cancel()

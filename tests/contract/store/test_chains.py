@@ -302,7 +302,7 @@ async def test_a_chain_that_comes_back_to_itself_is_refused_and_nothing_of_it_ke
     assert await refusal(store, after("b", key="c")) == "c → a → b → c"
     assert await raw("SELECT count(*) FROM chains") == [(3,)]
     assert await store.get_job_by_key(TENANT, "c") is None
-    await add_job(store, after("b"))  # whom nobody can name closes no loop
+    await add_job(store, after("b"))  # no other job can name a job without a key: there is no loop
 
 
 async def test_a_change_that_would_close_a_loop_is_refused(store: Store):

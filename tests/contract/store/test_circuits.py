@@ -1,4 +1,4 @@
-"""Circuits: counted with the ends of executions whoever writes them; one probe of many; closed by a success."""
+"""Circuits: ends of executions are counted on any node; one execution is the probe; a success closes a circuit."""
 
 from __future__ import annotations
 
@@ -171,9 +171,7 @@ async def test_an_end_that_was_never_written_does_not_count(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_among_many_who_ask_at_once_one_is_the_probe(
-    store: Store, make_store: MakeStore, backend: str, node: int
-):
+async def test_of_concurrent_executions_one_is_the_probe(store: Store, make_store: MakeStore, backend: str, node: int):
     await fail(store, node, 3)
     stores = [store]
     if backend == "postgres":  # two nodes' connections
@@ -190,7 +188,7 @@ async def test_among_many_who_ask_at_once_one_is_the_probe(
         await stores[1].stop()
 
 
-async def test_before_the_cooldown_is_over_nobody_is(store: Store, node: int):
+async def test_before_the_cooldown_is_over_there_is_no_probe(store: Store, node: int):
     await fail(store, node, 3)
     assert await one(store, probe(new_id(), NOW + MINUTE - 1)) == opened()
     assert await store.get_circuit(NUMBER) == opened()
@@ -272,7 +270,7 @@ async def test_open_ones_are_listed_first_and_then_the_latest(store: Store, node
     ]  # fmt: skip
 
 
-async def test_what_nobody_has_called_for_long_is_forgotten(store: Store, node: int):
+async def test_a_long_unused_circuit_is_removed(store: Store, node: int):
     await fail(store, node, 3)
     await end_claim(store, node, await claimed(store, node, url="https://a.example/"), now=NOW + 1)
     await one(store, c.Prune(0, 0, 0, 10, NOW + 1))

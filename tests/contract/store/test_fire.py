@@ -350,7 +350,7 @@ async def test_cancel_running_stops_the_older_and_runs_the_newer(store: Store, n
     assert expired == {running: True, planned_id(job_id, DUE + MINUTE): False}
 
 
-async def test_cancel_running_cancels_what_only_waits_and_tells_nobody(store: Store, node: int):
+async def test_cancel_running_cancels_waiting_executions_and_stops_none(store: Store, node: int):
     job_id = await add_job(store, spec(overlap="cancel_running"))
     await fire(store, node, DUE, claim=False)
     fired, (claim,) = await fire(store, node, DUE + MINUTE)

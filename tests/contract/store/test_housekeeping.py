@@ -180,7 +180,7 @@ async def test_a_store_that_reads_and_writes_is_well(store: Store):
     assert await store.check() is None
 
 
-async def test_a_store_without_anything_in_it_answers_every_question(store: Store):
+async def test_an_empty_store_returns_a_result_for_every_read(store: Store):
     assert await snapshot(store) == {
         "due": [],
         "next_due_at": None,

@@ -431,7 +431,7 @@ async def test_a_cancelled_job_is_due_no_more_and_what_waits_is_cancelled(store:
     assert await claim_waiting(store, node, LATER) == []
 
 
-async def test_a_running_execution_of_a_cancelled_job_is_told_to_stop_wherever_it_goes(store: Store, node: int):
+async def test_a_running_execution_of_a_cancelled_job_is_stopped_on_any_node(store: Store, node: int):
     job_id = await add_job(store)
     _, (claim,) = await fire(store, node, NOW + MINUTE)
     await one(store, c.CancelJob(LATER, TENANT, job_id))

@@ -188,7 +188,7 @@ async def test_requests_and_jobs_are_limits_apart(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_many_who_take_at_once_none_gets_what_another_has(store: Store):
+async def test_concurrent_takes_never_get_the_same_tokens(store: Store):
     granted = [answer[0] for answer in await asyncio.gather(*(take(store, 7) for _ in range(40)))]
     assert sum(granted) == 60
     assert sorted(granted, reverse=True)[:9] == [7] * 8 + [4]

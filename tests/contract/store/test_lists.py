@@ -288,7 +288,7 @@ async def test_lateness_is_that_of_the_first_attempt(store: Store, node: int):
     assert await store.list_lateness(job_id, 10) == [5]
 
 
-# What the engine asks
+# Reads of the engine
 
 
 async def test_the_earliest_due_instant_of_all_is_known(store: Store):

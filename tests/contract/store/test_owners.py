@@ -166,7 +166,7 @@ async def test_each_sees_the_executions_of_their_jobs(filled: Store):
             assert seen == expected, query
 
 
-async def test_an_owner_who_names_a_job_sees_its_executions_if_it_is_theirs(filled: Store):
+async def test_an_owner_that_names_a_job_sees_its_executions_if_it_is_theirs(filled: Store):
     for tenant in TENANTS:
         for job in await filled.list_jobs(JobQuery(tenant, limit=4)):
             expected = await filled.list_executions(ExecutionQuery(tenant, job_id=job.job_id))
@@ -208,7 +208,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connec
 
 @pytest.mark.parametrize(("query", "steps"), PLANS, ids=range(len(PLANS)))
 @pytest.mark.parametrize("counted", [False, True])
-def test_a_narrow_list_walks_over_nobody_elses_rows(
+def test_a_narrow_list_reads_no_rows_of_others(
     connection: apsw.Connection, query: JobQuery | ExecutionQuery, steps: list[str], counted: bool
 ):
     """In SQLite. (PostgreSQL's plans are looked at in tests/store/postgres.)"""

@@ -420,7 +420,7 @@ async def test_an_execution_that_waits_is_cancelled_at_once(store: Store, node: 
     assert await totals(store) == await recount(store)
 
 
-async def test_an_execution_that_runs_is_marked_and_its_node_must_be_told(store: Store, node: int):
+async def test_a_running_execution_is_marked_for_its_node_to_stop(store: Store, node: int):
     claim = await running(store, node, retry_policy=RetryPolicy(delays=(0,)))
     assert await one(store, c.CancelExecution(LATER, TENANT, claim.execution_id)) is State.RUNNING
     assert (await execution(store, claim.execution_id)).state is State.RUNNING

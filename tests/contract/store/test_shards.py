@@ -126,7 +126,7 @@ async def test_a_fire_of_another_epoch_is_refused_and_changes_nothing(store: Sto
     assert await snapshot(store) == before
 
 
-async def test_a_fire_for_a_shard_that_nobody_has_encrypted_is_refused(store: Store, node: int):
+async def test_a_fire_for_a_shard_that_was_never_fenced_is_refused(store: Store, node: int):
     job_id = await add_job(store)
     refused = await one(store, fenced_fire(node, await due_timers(store, DUE), (shard_of(job_id), 1)))
     assert isinstance(refused, StaleEpoch)
@@ -190,7 +190,7 @@ async def test_a_node_that_was_ended_may_write_no_more_and_what_it_ran_has_expir
     assert await one(store, c.ClaimExecutions(other, LATER, 1, (TENANT,))) == []
 
 
-async def test_the_result_of_an_ended_node_counts_as_long_as_nobody_has_taken_its_run(store: Store, node: int):
+async def test_the_result_of_an_ended_node_counts_until_its_execution_is_claimed_again(store: Store, node: int):
     job_ids = [await add_job(store, spec("immediate")) for _ in range(2)]
     _, claims = await fire(store, node, NOW)
     other = await one(store, c.StartNode(NOW, "node-2"))

@@ -28,7 +28,7 @@ async def test_a_tenant_that_never_rotated_has_no_state(store: Store):
     assert await states(store) == await states(store, TENANT) == []
 
 
-async def test_a_rotation_answers_the_next_version_and_is_read_as_it_was_answered(store: Store):
+async def test_a_rotation_returns_the_next_version_and_reads_return_the_same(store: Store):
     first = await one(store, rotate())
     assert first == SigningState(TENANT, 2, NOW + DAY, NOW, "ann")
     assert await states(store, TENANT) == [first]
@@ -108,7 +108,7 @@ async def test_revoked_and_expired_keys_leave_room(store: Store):
     assert await one(store, add("key-5", NOW + 12)) is None
 
 
-async def test_who_makes_and_revokes_keys_without_end_leaves_so_many_and_no_more(store: Store):
+async def test_endlessly_created_and_revoked_keys_are_bounded(store: Store):
     for n in range(0, ENDED_KEPT + 40, 20):
         made = [f"key-{m:04}" for m in range(n, n + 20)]
         await store.apply([c.AddKey(NOW + n, new_key(key_id)) for key_id in made])

@@ -123,7 +123,7 @@ async def test_one_that_was_cancelled_long_ago_is_removed_and_nothing_of_it_ever
 
 
 async def test_one_that_was_cancelled_lately_stays_however_old_it_is(store: Store):
-    """Whoever cancelled it will look for it."""
+    """The user who cancelled the job will look for it."""
     job_id = await add_job(store, spec("2030-01-01T00:00:00Z"))
     await one(store, c.CancelJob(BEFORE, TENANT, job_id))
     assert (await job_of(store, job_id)).updated_at == BEFORE

@@ -89,7 +89,7 @@ async def test_of_one_commit_each_tenant_gets_what_it_may(make_store: MakeStore)
     await store.stop()
 
 
-async def test_a_refused_tenant_is_told_its_own_figures(make_store: MakeStore):
+async def test_a_refusal_has_the_tenants_own_figures(make_store: MakeStore):
     store = await started(make_store, Capacity(100, None, 75))
     await fill(store, "large")
     held = await fill(store, "small")

@@ -1,4 +1,4 @@
-"""Circuits that several transactions change at once: whoever reads the changes misses none."""
+"""Circuits that several transactions change at once: a reader misses no change."""
 
 from __future__ import annotations
 

@@ -93,13 +93,13 @@ def not_ok(checks: dict[str, Check]) -> dict[str, Status]:
     return {name: it.status for name, it in checks.items() if it.status is not OK and name != "durability"}
 
 
-async def test_a_cluster_that_is_well_has_nothing_to_be_told_but_of_fsync(doctor: Doctor, cluster: Cluster):
+async def test_a_healthy_cluster_has_no_findings_but_fsync(doctor: Doctor, cluster: Cluster):
     checks = await doctor()
     assert not_ok(checks) == {}
     assert f"1 node lives: a (id {cluster[2]}; alerts, api, timer, worker; 64 shards" in checks["nodes"].found
 
 
-async def test_an_empty_database_is_told_to_be_migrated(doctor: Doctor):
+async def test_for_an_empty_database_the_advice_is_to_migrate(doctor: Doctor):
     checks = await doctor()
     assert checks["schema"].advice == "Run `duetime migrate`, or start a node."
     assert checks["connection"].status is OK
@@ -213,7 +213,7 @@ async def test_a_registry_that_can_not_be_read_makes_no_run_a_lost_one(
     assert "run `duetime migrate`" in checks["nodes"].found
 
 
-async def test_strays_and_the_oldest_day_of_history_are_told(
+async def test_strays_and_the_oldest_day_of_history_are_reported(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
 ):
     await make_day(session, "BEGIN", 10)  # 1970-01-11
@@ -267,7 +267,7 @@ async def test_the_skew_of_the_clocks_is_measured(url: str, ahead: float, status
         assert f"{abs(ahead):.1f} s {'behind' if ahead > 0 else 'ahead of'} this machine's" in check.found
 
 
-async def test_a_server_that_is_away_is_told_once_and_the_rest_does_not_wait_for_it(
+async def test_an_unreachable_server_is_reported_once_and_other_checks_do_not_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -278,7 +278,7 @@ async def test_a_server_that_is_away_is_told_once_and_the_rest_does_not_wait_for
     assert all("s3cret" not in check.found + check.advice for check in checks)
 
 
-async def test_a_server_that_never_answers_is_given_up_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_server_that_never_responds_times_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(duetime.operate.doctor, "CHECK_SECONDS", 0.5)
     silent = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)

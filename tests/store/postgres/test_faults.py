@@ -53,7 +53,7 @@ async def behind(proxy: Proxy) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def doubting(proxy: Proxy) -> AsyncIterator[PostgresStore]:
-    """One that waits some seconds for the answer to a commit before it asks what became of it."""
+    """Returns a store that waits some seconds for the reply to a COMMIT before it reads the outcome."""
     async with proxy.serving() as url:
         made = PostgresStore(url, op_timeout_seconds=DOUBTING)
         await made.start()
@@ -152,7 +152,7 @@ async def test_a_store_whose_connections_were_all_ended_goes_on(
     assert await store.check() is None
 
 
-async def test_a_backend_that_ends_in_the_middle_of_a_write_leaves_nothing_and_is_told_as_overload(
+async def test_a_backend_that_ends_during_a_write_leaves_nothing_and_raises_overloaded(
     store: PostgresStore, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
@@ -234,7 +234,7 @@ async def test_a_statement_that_hangs_ends_on_the_server_too(url: str, session: 
     job_id = await add_job(store)
     async with session.transaction():
         await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", job_id)
-        with pytest.raises(TimedOut, match="did not answer in time, nothing was changed"):
+        with pytest.raises(TimedOut, match="did not respond in time, nothing was changed"):
             await one(store, c.PauseJob(NOW, TENANT, job_id, "ann", ""))
         blocked = "SELECT count(*) FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
         async with asyncio.timeout(PATIENCE_SECONDS):
@@ -244,7 +244,7 @@ async def test_a_statement_that_hangs_ends_on_the_server_too(url: str, session: 
     await store.stop()
 
 
-async def test_a_server_without_a_connection_to_spare_is_told_as_overload_and_not_as_a_refusal(
+async def test_a_server_without_a_free_connection_raises_overloaded_and_not_a_refusal(
     session: asyncpg.Connection, url: str
 ):
     await session.execute("""
@@ -272,7 +272,7 @@ async def test_a_server_without_a_connection_to_spare_is_told_as_overload_and_no
 # Locks
 
 
-async def test_a_deadlock_is_tried_again_and_nobody_is_told(store: PostgresStore, session: asyncpg.Connection):
+async def test_a_deadlock_is_retried_without_an_error(store: PostgresStore, session: asyncpg.Connection):
     first, second = sorted([await add_job(store), await add_job(store)])
     await session.execute("SET deadlock_timeout = '10s'")  # it is the other one that is to notice
     async with session.transaction():

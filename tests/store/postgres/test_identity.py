@@ -65,9 +65,7 @@ async def test_a_create_waits_for_another_of_its_user_that_is_under_way_and_sees
     assert await session.fetchval("SELECT full_at FROM limits") == full_at
 
 
-async def test_users_who_share_commits_in_any_order_never_wait_for_each_other_in_a_ring(
-    store: PostgresStore, other: PostgresStore
-):
+async def test_users_that_share_commits_in_any_order_never_deadlock(store: PostgresStore, other: PostgresStore):
     users = [Quota(TENANT, f"user {n}", Limit("jobs", 1000, DAY)) for n in range(8)]
 
     async def ask(node: PostgresStore, order: list[Quota]) -> list[Any]:
@@ -183,7 +181,7 @@ async def test_one_page_that_is_more_than_there_is_room_for_is_refused_wherever_
     assert await recount(session) == await node.get_load()
 
 
-async def test_those_who_add_wait_near_a_limit_and_others_do_not(limited: Any, session: asyncpg.Connection):
+async def test_near_a_limit_only_transactions_that_add_jobs_wait(limited: Any, session: asyncpg.Connection):
     node = await limited(Capacity(most_jobs=3))
     job_id = await add_job(node)
     async with session.transaction():
@@ -227,7 +225,7 @@ def on_slots(node: PostgresStore, *slots: int) -> None:
 async def test_chains_that_many_write_at_once_hold(
     store: PostgresStore, other: PostgresStore, session: asyncpg.Connection, slots: tuple[int, int, int] | None
 ):
-    """Each connection on a chain of its own, as mostly; and all of two nodes on the same, as chance may have it."""
+    """Each connection has its own chain, as usual; and the connections of two nodes share chains, which can happen."""
     await add_job(store, spec(key="taken"))
     if slots is not None:
         on_slots(store, *slots)

@@ -183,7 +183,7 @@ async def test_what_a_first_try_counted_does_not_count_when_it_is_done_again(
 
 @pytest.mark.parametrize("block", PLAIN)
 async def test_no_page_reads_a_table_to_find_its_rows(store: PostgresStore, session: asyncpg.Connection, block: str):
-    """One probe a row, whatever the planner knows: a table read into a hash would be all that waits, or all history."""
+    """One probe a row, whatever the statistics are: a hash would read all waiting executions, or all history."""
     plan = await plan_of(session, block)
     assert "hashed" not in plan
     assert "Seq Scan" not in plan

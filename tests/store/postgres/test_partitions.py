@@ -72,7 +72,9 @@ async def test_stores_that_need_a_day_at_once_make_it_once(
     assert await in_rest(session) == 0
 
 
-async def test_one_that_needs_a_day_waits_for_whoever_is_making_it(store: PostgresStore, session: asyncpg.Connection):
+async def test_a_write_that_needs_a_day_waits_for_its_creation_by_another(
+    store: PostgresStore, session: asyncpg.Connection
+):
     await drop_far(session)
     job_id = await add_job(store)
     async with session.transaction():
@@ -87,7 +89,7 @@ async def test_one_that_needs_a_day_waits_for_whoever_is_making_it(store: Postgr
     assert await rows_in(session, "executions", TODAY) == 1
 
 
-async def test_a_day_that_cannot_be_made_now_holds_nobody_up(store: PostgresStore, session: asyncpg.Connection):
+async def test_a_day_that_cannot_be_created_now_delays_no_write(store: PostgresStore, session: asyncpg.Connection):
     await drop_far(session)
     job_id = await add_job(store)
     async with session.transaction():
@@ -172,7 +174,7 @@ async def test_the_day_in_which_the_age_ends_is_left_until_it_has_passed(
     assert await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 100)) == 1
 
 
-async def test_a_day_that_somebody_reads_is_dropped_the_next_time_and_nobody_waits(
+async def test_a_day_that_is_being_read_is_dropped_the_next_time_without_a_wait(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)

@@ -73,7 +73,7 @@ async def fire_of(store: PostgresStore, node: int, *epochs: tuple[int, int]) -> 
 
 
 @pytest.mark.parametrize("deed", ["fence", "end"])
-async def test_nobody_takes_over_between_an_owners_check_and_its_commit(
+async def test_no_node_takes_over_between_an_owners_check_and_its_commit(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection, deed: str
 ):
     job_id = await add_job(store)
@@ -264,7 +264,7 @@ async def test_totals_are_exact_however_many_writers_count(store: PostgresStore,
 async def test_a_total_is_the_same_after_a_sweep_while_some_of_its_rows_are_being_written(
     store: PostgresStore, session: asyncpg.Connection
 ):
-    """Its rows come to 0 together, and not without the one that somebody else holds: then none may go."""
+    """The sum of its rows is 0, but only with a row that another transaction has locked: then none may be removed."""
     await session.execute("INSERT INTO counters VALUES ('gone', 'jobs', 0, 1, 5), ('gone', 'jobs', 0, 2, -5)")
     sweep = c.SweepCounters(NOW + 40 * DAY, ("", "", 0), 100)
     async with session.transaction():
@@ -275,7 +275,7 @@ async def test_a_total_is_the_same_after_a_sweep_while_some_of_its_rows_are_bein
     assert await one(store, sweep) == c.SweptRows(2, None)
 
 
-async def test_a_limit_that_somebody_takes_of_just_now_is_not_swept(store: PostgresStore, session: asyncpg.Connection):
+async def test_a_limit_in_use_by_another_transaction_is_not_swept(store: PostgresStore, session: asyncpg.Connection):
     await session.execute("INSERT INTO limits VALUES ('acme', 'ann', 'requests', 0), ('acme', 'bob', 'requests', 0)")
     async with session.transaction():
         await session.execute("UPDATE limits SET full_at = 2 ^ 60 WHERE user_id = 'ann'")

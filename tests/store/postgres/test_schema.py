@@ -42,7 +42,7 @@ def test_migrations_are_numbered_one_by_one():
 
 
 def test_every_value_that_a_block_names_stands_with_its_type():
-    """asyncpg learns types from the server: a cast says them where the server could only guess."""
+    """asyncpg gets the types of values from the server: a cast names the type where the server would have to guess."""
     for name, block in load_blocks(*COMMANDS, "reads.sql").items():
         for number, value in enumerate(block.names, 1):
             uses = re.findall(rf"\${number}\b(::\w+|)", block.sql)

@@ -96,7 +96,7 @@ async def test_store_registry_and_bus_find_the_primary_behind_a_server_that_does
             await part.stop()
 
 
-async def test_when_no_server_answers_the_last_trouble_is_told():
+async def test_when_no_server_responds_the_last_error_is_raised():
     with pytest.raises(OSError, match="9"):
         await Servers("postgresql://nobody@127.0.0.1:9,127.0.0.1:9/nowhere").connect(2.0)
 

@@ -63,7 +63,7 @@ async def test_a_writer_that_is_too_old_is_replaced_after_its_batch(hasty: Postg
     await until(session, lambda found: before - found and len(found) >= connections)
 
 
-async def test_readers_that_nobody_needs_are_closed(store: PostgresStore, session: asyncpg.Connection):
+async def test_unneeded_read_connections_are_closed(store: PostgresStore, session: asyncpg.Connection):
     reads = store._people_reads
     pid = (await reads.fetch("SELECT pg_backend_pid()", []))[0][0]
     reads.close_unneeded(time.monotonic() + 299)

@@ -52,7 +52,7 @@ def test_a_commit_copies_nothing(tmp_path: Path, writer: apsw.Connection, checkp
     assert log_pages(tmp_path) > PAGES
 
 
-async def test_when_nobody_writes_any_more_all_of_it_is_copied(
+async def test_without_further_writes_the_whole_log_is_copied(
     tmp_path: Path, writer: apsw.Connection, checkpointer: Checkpointer
 ):
     for number in range(PAGES // A_COMMIT + 1):

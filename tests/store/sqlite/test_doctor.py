@@ -114,7 +114,7 @@ async def test_a_file_that_is_no_database_is_a_problem_and_the_folder_is_looked_
     assert checks["node"].status is WARNING
 
 
-async def test_another_journal_mode_and_an_older_or_newer_schema_are_told(
+async def test_another_journal_mode_and_an_older_or_newer_schema_are_reported(
     doctor: Doctor, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     migrate_folder(folder)
@@ -169,7 +169,7 @@ async def test_jobs_that_were_promoted_are_late_here_no_more(doctor: Doctor, fol
     await store.stop()
     with closing(apsw.Connection(str(folder / "duetime.db"))) as connection:
         mark = set_mark(connection, "db/duetime", 1)
-        assert (await doctor())["due timers"].status is PROBLEM  # on its way: nobody runs it yet
+        assert (await doctor())["due timers"].status is PROBLEM  # the promotion has not ended: no node runs it yet
         end_mark(connection, mark, 2)
     checks = await doctor()
     assert not_ok(checks) == {"node": WARNING}

@@ -1,4 +1,4 @@
-"""When an expression is due, told by example: calendars, clock changes, and how many steps the search takes."""
+"""Examples of when an expression is due: calendars, clock changes, and how many steps the search takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A zone that nobody knows: the nearest name is offered, and few are compared for it."""
+"""An unknown zone: the error names the most similar zone, and compares only a few names."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_nearest_name_is_offered(typed: str, meant: str) -> None:
 
 
 @pytest.mark.parametrize("typed", ["x", "", "日本", "qqqqqq", "🕰" * 64])
-def test_what_resembles_none_is_told_where_names_are(typed: str) -> None:
+def test_for_an_unlike_name_the_error_names_the_list(typed: str) -> None:
     with pytest.raises(InvalidSchedule, match="IANA"):
         load_zone(typed)
 

@@ -21,7 +21,7 @@ class CountEnds(Command[list[tuple[int, Circuit | None]]], frozen=True):
 
 
 class TakeProbe(Command[Circuit | None], frozen=True):
-    """Make an execution the probe of an open circuit, if a probe is due. If many ask at once, one becomes the probe.
+    """Make an execution the probe of an open circuit, if a probe is due. Of several executions, one becomes the probe.
 
     Returns the Circuit in its new state, with its probe, or None if it is closed.
     """

@@ -132,9 +132,9 @@ class PurgeJob(Command[bool], frozen=True):
 
 
 class Reencrypt(Command[int], frozen=True):
-    """Replace stored definitions by the same ones with secrets encrypted anew. Returns how many were replaced.
+    """Replace stored definitions by the same ones with secrets encrypted again. Returns how many were replaced.
 
-    `changes` lists (job id, version, definition). A job that has another version by now is left alone. The job's
+    `changes` lists (job id, version, definition). A job that has another version now is left as it is. The job's
     version does not change.
     """
 

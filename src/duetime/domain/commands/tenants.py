@@ -128,7 +128,7 @@ class RemoveConnection(Command[None], frozen=True):
 
 
 class ReencryptConnection(Command[bool], frozen=True):
-    """Replace the encrypted URL `old` by `new`, the same URL encrypted anew. Returns whether `old` was still stored."""
+    """Replace the encrypted URL `old` by `new`, the same URL encrypted again. Returns whether `old` was stored."""
 
     tenant: str
     name: str

@@ -8,7 +8,7 @@ partitions.py   history by day: partitions are created ahead, and dropped as a w
 filters.py      the SQL of lists for users
 connections.py  how connections are opened and bounded; faults.py what their errors mean
 schema.py       migrations
-sql/            named blocks; migrations/ the numbered schema
+sql/            named blocks (../sql has those of both stores); migrations/ the numbered schema
 """
 
 from duetime.store import StoreUnusable

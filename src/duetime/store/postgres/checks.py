@@ -128,7 +128,7 @@ def history(rows: int, size_bytes: int, oldest: int | None, now: int, keep_secon
 def dead_rows(tables: Sequence[tuple[str, int, int]]) -> Check:
     """`tables`: (table, live rows, dead rows) of the tables that change often."""
     swollen = [
-        f"{table} ({dead:,} dead rows beside {live:,})" for table, live, dead in tables if dead > max(DEAD_ROWS, live)
+        f"{table} ({dead:,} dead rows, {live:,} live)" for table, live, dead in tables if dead > max(DEAD_ROWS, live)
     ]
     if swollen:
         return warning(

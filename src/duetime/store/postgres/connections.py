@@ -57,7 +57,7 @@ class Address:
 
 
 class Connector:
-    """Opens connections with the same settings, with or without a pooler, and knows which are too old."""
+    """Opens connections with the same settings, with or without a pooler, and finds those that are too old."""
 
     def __init__(self, address: Address, timeout_seconds: float, settings: Mapping[str, str], upkeep: Upkeep) -> None:
         self.upkeep = upkeep

@@ -51,7 +51,7 @@ def unavailable(error: BaseException, what: str) -> DuetimeError:
     if isinstance(error, DuetimeError):
         return error
     if isinstance(error, (TimeoutError, asyncpg.QueryCanceledError, asyncpg.LockNotAvailableError)):
-        return TimedOut(f"the database did not answer in time, {what}; try again", retry_after=2)
+        return TimedOut(f"the database did not respond in time, {what}; try again", retry_after=2)
     if isinstance(error, asyncpg.TooManyConnectionsError):
         return Overloaded(f"the database has no connection left, {what}; try again", retry_after=2)
     if isinstance(error, asyncpg.DiskFullError):

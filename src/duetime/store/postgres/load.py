@@ -123,7 +123,7 @@ class Load:
         if jobs or has_history:
             what = f"{jobs:,} jobs" if jobs else "history"
             raise StoreUnusable(
-                f"the database {self.shown} has {what} of its own, and two can't become one. "
+                f"the database {self.shown} has {what} already, and two databases can't be merged. "
                 "Create an empty database and promote to that."
             )
 

@@ -110,7 +110,7 @@ class Writer:
 def _expire(future: asyncio.Future[list[Any]]) -> None:
     if not future.done():
         future.set_exception(
-            TimedOut("the database did not answer in time; this may be written all the same, so look and try again")
+            TimedOut("the database did not respond in time; this may still be written: check before you try again")
         )
 
 

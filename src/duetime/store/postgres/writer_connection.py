@@ -115,7 +115,7 @@ class WriterConnection:
             return False
         was_open = self._connection is not None
         self._discard()
-        return is_first and was_open and faults.is_lost(error)  # the server may be back already
+        return is_first and was_open and faults.is_lost(error)  # the server may be available again
 
     async def _transact(self, commands: Sequence[c.Command], *, limits_in_turns: bool = False) -> None:
         self._is_committing = False
@@ -186,7 +186,7 @@ class WriterConnection:
             await connection.execute("ROLLBACK")  # rows without a partition of their day go to `rest`
 
     async def _was_committed(self, batches: Sequence[Batch]) -> bool:
-        """The reply to COMMIT never came. Asks until the outcome is known, or until no caller waits for it."""
+        """Finds out whether a COMMIT without a reply succeeded. Tries until that is known, or no caller waits."""
         self._discard()
         while True:
             try:
@@ -195,7 +195,7 @@ class WriterConnection:
             except Exception as error:  # noqa: BLE001 (the database is still away)
                 self._discard()
                 self._note(error)
-            doubt = Overloaded("the database went away while this was written; it may be there, so look and try again")
+            doubt = Overloaded("the connection broke during this write; it may be stored: check before you try again")
             waiting = [batch for batch in batches if not batch[1].done()]
             people = [batch for batch in waiting if self.is_stopping or not isinstance(batch[0][0], ENGINE)]
             _refuse(people, doubt)

@@ -6,7 +6,7 @@ VALUES (:key_id::text, :tenant::text, :user_id::text, :name::text, :role::text, 
         :secret_hash::text, :now::bigint, :created_by::text, :expires_at::bigint);
 
 -- name: count_keys
--- Those that are neither revoked nor expired, whose they are, and whether this user is one of them.
+-- Returns how many keys are neither revoked nor expired, how many users have them, and how many this user has.
 SELECT count(*), count(DISTINCT user_id), count(*) FILTER (WHERE user_id = :user_id::text) FROM api_keys
 WHERE tenant = :tenant::text AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > :now::bigint);
 

@@ -6,7 +6,7 @@ apply.py       each command as SQL
 filters.py     the SQL of lists for users
 connection.py  opening, checking, migrating, the folder's lock
 handover.py    the folder's lock, and the mark of a promotion; export.py reads all rows for a promotion
-sql/           named blocks; migrations/ the numbered schema
+sql/           named blocks (../sql has those of both stores); migrations/ the numbered schema
 """
 
 from duetime.store import StoreUnusable

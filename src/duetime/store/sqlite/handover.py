@@ -102,12 +102,12 @@ def refuse_promoted(connection: apsw.Connection, folder: Path) -> None:
     undo = f"duetime promote --undo --data {folder} --to postgresql://…"
     if mark.ended_at is None:
         raise StoreUnusable(
-            f"{folder} is on its way to {there}, since {format_instant(mark.began_at)}. Finish that with: "
-            f"duetime promote --data {folder} --to postgresql://…; or take it back with: {undo}"
+            f"{folder} is on its way to {there}, since {format_instant(mark.began_at)}. Finish with: "
+            f"duetime promote --data {folder} --to postgresql://…; or undo it with: {undo}"
         )
     raise StoreUnusable(
-        f"{folder} was promoted to {there} at {format_instant(mark.ended_at)}: its jobs run there. Start on it with: "
-        f"duetime serve --database-url postgresql://…; or take it back with: {undo}"
+        f"{folder} was promoted to {there} at {format_instant(mark.ended_at)}: its jobs run there. Start a node there "
+        f"with: duetime serve --database-url postgresql://…; or undo it with: {undo}"
     )
 
 

@@ -108,7 +108,7 @@ class TimedReads(Reads):
 
     def _too_slow(self) -> Overloaded:
         return Overloaded(
-            f"reading this took longer than {self.seconds:g} s and was given up; ask for less (a narrower "
+            f"reading this took longer than {self.seconds:g} s and was stopped; read less (a narrower "
             "filter, a smaller page), or raise DB_OP_TIMEOUT",
             retry_after=2,
         )

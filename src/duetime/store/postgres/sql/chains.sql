@@ -1,16 +1,16 @@
--- Jobs that come after others. A link names the job that is waited for by its id or by its key. Where a key looks like
--- the id of another job, the id counts: nobody can take an end's place by choosing a key. (CASE: what is no
--- id must not be cast to one.)
+-- Links of jobs that run after other jobs. A link names the other job by its id or by its key. If a key looks like the
+-- id of another job, the id counts: so no user can replace a job by the choice of a key. (CASE: the cast of a text that
+-- is no id would fail.)
 
 -- name: lock_chains
--- Of these tenants nobody else adds a link until the commit: two that are added at once could close a loop together.
+-- Until the commit no other transaction adds links of these tenants: two links added at once could form a loop.
 SELECT count(pg_advisory_xact_lock(number)) FROM (
     SELECT DISTINCT hashtextextended('chains of ' || tenant, 0) AS number FROM unnest(:tenants::text[]) AS t (tenant)
     ORDER BY 1) AS locks;
 
 -- name: lock_followers
--- The timers of the jobs that wait for one of these, if all of them can be had at once: this transaction holds others
--- already, and to wait for these, whose order is another, would be to wait for who waits for us.
+-- Locks the timers of the jobs that wait for one of these, without waiting: this transaction has locked other timers
+-- already, in another order, and a wait could be a deadlock.
 SELECT array_agg(job::text) FROM (
     SELECT job FROM timers
     WHERE job IN (SELECT c.job FROM jobs AS j JOIN chains AS c
@@ -19,7 +19,7 @@ SELECT array_agg(job::text) FROM (
     ORDER BY job FOR NO KEY UPDATE NOWAIT) AS locked;
 
 -- name: lock_with_followers
--- The timers of these jobs and of those that wait for them, in one order.
+-- Locks the timers of these jobs and of the jobs that wait for them, in one order.
 SELECT array_agg(job::text) FROM (
     SELECT job FROM timers
     WHERE job IN (SELECT unnest(:jobs::uuid[]) UNION
@@ -29,7 +29,7 @@ SELECT array_agg(job::text) FROM (
     ORDER BY job FOR NO KEY UPDATE) AS locked;
 
 -- name: list_links
--- All links of these jobs. Their timers are locked by an earlier statement: no link of theirs changes until the commit.
+-- Returns all links of these jobs. Their timers are locked already, so the links do not change until the commit.
 SELECT c.job::text, c.tenant, c.key, c.ends, c.is_done, t.status,
        CASE WHEN t.status = 'PAUSED' THEN t.resume_at ELSE t.due_at END AS due_at, p.id::text AS awaited
 FROM chains AS c
@@ -45,7 +45,7 @@ FROM unnest(:jobs::uuid[], :keys::text[], :dones::boolean[]) AS m (job, key, is_
 WHERE c.job = m.job AND c.key = m.key;
 
 -- name: start_followers
--- Due now, or at the first instant after it that has no decision yet: clocks stand still, and are set back.
+-- They are due now, or at the next instant without a decision: clocks can stand still or be set back.
 UPDATE timers AS t SET due_at = coalesce(s.at, :now::bigint + 1001)
 FROM (
     SELECT f.job, (SELECT n.at FROM generate_series(:now::bigint, :now::bigint + 1000) AS n (at)
@@ -58,7 +58,7 @@ FROM (
 WHERE t.job = s.job;
 
 -- name: add_links
--- A link that was there keeps its mark, unless other ends count from here on.
+-- An existing link keeps its mark, unless other ends count now.
 INSERT INTO chains AS c (job, tenant, key, ends)
 SELECT * FROM unnest(:jobs::uuid[], :tenants::text[], :keys::text[], :ends::text[])
 ON CONFLICT (job, key) DO UPDATE SET is_done = c.is_done AND c.ends = excluded.ends, ends = excluded.ends;
@@ -67,8 +67,8 @@ ON CONFLICT (job, key) DO UPDATE SET is_done = c.is_done AND c.ends = excluded.e
 DELETE FROM chains WHERE job = :job::uuid AND key <> ALL (:but::text[]);
 
 -- name: list_missing
--- Of these names, all of the form of an id: those that no job of the tenant has, as its id or as its key. What the job
--- `job` waits for already is not asked about again.
+-- Returns the names that no job of the tenant has, as its id or as its key. All names have the form of an id. Names that
+-- the job `job` waits for already are left out.
 SELECT n.name
 FROM unnest(:names::text[]) AS n (name)
 WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.id = n.name::uuid AND j.tenant = :tenant::text)
@@ -79,7 +79,7 @@ WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.id = n.name::uuid AND j.tenant
 SELECT EXISTS (SELECT 1 FROM chains WHERE tenant = :tenant::text AND key = ANY (:names::text[]));
 
 -- name: list_chain
--- The links of these jobs and of all that they come after, near and far. Jobs have the name of their key, or of their id.
+-- Returns the links of these jobs and of all jobs that they wait for, directly or not. A job's name is its key, or its id.
 WITH RECURSIVE up (job) AS (
     SELECT unnest(:jobs::uuid[])
     UNION

@@ -1,7 +1,7 @@
--- Circuits of the breaker; see domain/breaker.py, which has the rules.
+-- Circuits of the breaker. domain/breaker.py has the rules.
 
 -- name: list_ended
--- Which of these ends are how their executions ended.
+-- Returns the positions of the ends that were stored as the ends of their executions.
 SELECT p.place
 FROM unnest(:ids::uuid[], :ats::bigint[], :attempts::integer[], :tokens::integer[], :states::text[])
     WITH ORDINALITY AS p (id, at, attempt, token, state, place)
@@ -9,8 +9,8 @@ JOIN executions AS e ON e.scheduled_at = p.at AND e.id = p.id
 WHERE e.state = p.state AND e.attempt = p.attempt AND e.token = p.token;
 
 -- name: lock_circuits
--- Each as it stands, made if it was not there, and locked until the commit; in one order, so that no two wait for each
--- other.
+-- Returns the circuits, creates missing ones, and locks all until the commit; in one order, so that there are no
+-- deadlocks.
 INSERT INTO circuits AS c (id, tenant, url, failures, touched_at)
 SELECT p.*, 0, :now::bigint
 FROM unnest(:circuits::bigint[], :tenants::text[], :urls::text[]) AS p (id, tenant, url)
@@ -23,7 +23,7 @@ SELECT id, tenant, url, failures, opened_at, next_probe_at, probe FROM circuits
 WHERE id = :circuit::bigint AND failures > 0 FOR UPDATE;
 
 -- name: set_circuits
--- Of what is locked.
+-- The circuits are locked.
 UPDATE circuits AS c
 SET failures = p.failures, opened_at = p.opened_at, next_probe_at = p.next_probe_at, probe = p.probe,
     touched_at = :now::bigint, changed_in = pg_current_xact_id()
@@ -32,19 +32,19 @@ FROM unnest(:circuits::bigint[], :failures::integer[], :opened_ats::bigint[], :n
 WHERE c.id = p.id;
 
 -- name: close_circuits
--- Of what is locked. They stay without failures, so that those who know them learn of it.
+-- The circuits are locked. The rows stay, without failures, so that nodes that have read them read that they are closed.
 UPDATE circuits
 SET failures = 0, opened_at = NULL, next_probe_at = NULL, probe = NULL, touched_at = :now::bigint,
     changed_in = pg_current_xact_id()
 WHERE id = ANY (:circuits::bigint[]);
 
 -- name: count_circuits
--- Of each of these tenants, up to a bound.
+-- Counts the circuits of each of these tenants, up to :most.
 SELECT t.tenant, (SELECT count(*) FROM (SELECT 1 FROM circuits AS c WHERE c.tenant = t.tenant LIMIT :most::bigint) AS n)
 FROM unnest(:tenants::text[]) AS t (tenant);
 
 -- name: forget_circuits
--- So many of a tenant's: the closed ones first, of these what was touched longest ago. What others hold is left to them.
+-- Deletes :limit circuits of a tenant: closed ones first, and of these the longest unused. Skips locked rows.
 DELETE FROM circuits WHERE id IN (
     SELECT id FROM circuits WHERE tenant = :tenant::text
     ORDER BY opened_at IS NULL DESC, touched_at, id DESC LIMIT :limit::bigint FOR UPDATE SKIP LOCKED)

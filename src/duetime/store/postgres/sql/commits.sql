@@ -1,5 +1,4 @@
--- What a transaction writes with its last statement: totals, limits that were taken from, the audit, and the sign that
--- it was committed.
+-- Rows that a transaction writes with its last statement: totals, used limits, the audit, and the number of the batch.
 
 -- name: lock_room
 SELECT pg_advisory_xact_lock(hashtextextended('duetime room', 0));
@@ -21,8 +20,8 @@ SELECT *, 0 FROM unnest(:tenants::text[], :user_ids::text[], :names::text[]) AS 
 ON CONFLICT DO NOTHING;
 
 -- name: end_batch
--- The last statement before COMMIT: totals, and the sign by which a writer in doubt knows that it was committed.
--- The totals' rows in one order, and each writer's its own: none waits long for another, and none for each other.
+-- The last statement before COMMIT: it writes totals, and the batch number, by which a writer in doubt finds out whether
+-- the batch was committed. Rows of totals are written in one order, and each writer has its own: there are no deadlocks.
 WITH counted AS (
     INSERT INTO counters AS c (tenant, name, day, slot, value)
     SELECT p.tenant, p.name, p.day, :slot::smallint, p.value
@@ -34,9 +33,9 @@ INSERT INTO commits AS c (writer, batch) VALUES (:writer::uuid, :batch::bigint)
 ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = now();
 
 -- name: end_batch_of_people
--- As end_batch, with what people's commands leave: limits that were taken from (`taken` is domain.limits.take, for all who
--- have enough; where it answers fewer, the batch is done again with the limits locked), and the audit's page. A page's
--- link is made here, of the last one of this writer's chain: whoever shares the chain waits at its head.
+-- As end_batch, with the rows of users' commands: used limits and the page of the audit. `taken` is domain.limits.take for
+-- limits with enough left; if it returns fewer than wanted, the batch is applied again with the limits locked. The page's
+-- link is computed here from the head of this writer's chain, which is a lock for writers that share the chain.
 WITH counted AS (
     INSERT INTO counters AS c (tenant, name, day, slot, value)
     SELECT p.tenant, p.name, p.day, :slot::smallint, p.value
@@ -88,7 +87,7 @@ RETURNING (SELECT count(*) FROM taken),
           (SELECT coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint FROM counters WHERE tenant = '' AND day = 0);
 
 -- name: get_last_batch
--- Waits for whatever this writer has still under way, and then says what of it holds.
+-- Waits until no transaction of this writer is open. Then returns its last committed batch.
 INSERT INTO commits AS c (writer, batch) VALUES (:writer::uuid, -1)
 ON CONFLICT (writer) DO UPDATE SET at = now()
 RETURNING batch;

@@ -1,4 +1,4 @@
--- What `duetime doctor` reads. All of it in read-only transactions, by the database's clock, and bounded.
+-- Queries of `duetime doctor`. They run in read-only transactions, use the database's clock, and are bounded.
 
 -- name: read_server
 SELECT current_setting('server_version_num')::integer AS version_number, current_setting('server_version') AS version,
@@ -11,8 +11,8 @@ SELECT current_setting('server_version_num')::integer AS version_number, current
 SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8;
 
 -- name: read_connections
--- Of three limits the nearest: what is left of max_connections for those who are no superusers, and those of the database
--- and of the role, if they have one. Each with what is in use of it.
+-- Returns the nearest of three limits, with the number of connections in use: max_connections without those reserved for
+-- superusers, the limit of the database, and that of the role.
 SELECT l.room, l.in_use::integer FROM pg_database AS d, pg_roles AS r, LATERAL (VALUES
     (current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
          - coalesce(nullif(current_setting('reserved_connections', true), '')::integer, 0),
@@ -38,8 +38,8 @@ CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
                     ORDER BY o.due_at LIMIT :most::bigint) AS w;
 
 -- name: count_lost_executions
--- Of nodes that the store knows to have ended, and of those that the registry does not name as alive (NULL: it says
--- nothing).
+-- Counts executions of nodes that have ended in the store, or that are not in :alive, the registry's living nodes (NULL:
+-- not known).
 WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
 SELECT count(*) AS count, max(i.now - n.ended_at) AS since
 FROM instant AS i CROSS JOIN open_runs AS o LEFT JOIN nodes AS n ON n.id = o.node
@@ -48,7 +48,7 @@ WHERE o.state = 'RUNNING' AND o.node IS NOT NULL
   AND NOT EXISTS (SELECT 1 FROM workers AS w WHERE w.node = o.node);
 
 -- name: list_missing_functions
--- Functions that wait, and that no worker has: of :most that wait, :named names.
+-- Returns up to :named functions that no worker has, out of :most waiting executions.
 WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now),
 waiting AS MATERIALIZED (
     SELECT DISTINCT ON (w.endpoint) w.endpoint, w.job FROM instant AS i CROSS JOIN LATERAL (
@@ -64,7 +64,7 @@ WHERE NOT EXISTS (SELECT 1 FROM workers AS k
 ORDER BY d.function LIMIT :named::bigint;
 
 -- name: count_waiting_functions
--- What only a worker can run; counted are :most.
+-- Counts executions that only a worker can run, up to :most.
 WITH instant AS MATERIALIZED (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now)
 SELECT count(*) AS count, coalesce(max(i.now - w.due_at), 0) AS late, (SELECT count(*) FROM workers) AS workers
 FROM instant AS i CROSS JOIN LATERAL (

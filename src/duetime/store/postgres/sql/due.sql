@@ -1,14 +1,14 @@
 -- Commands that create executions: fire, manual executions, redrive.
 
 -- name: list_epochs
--- Shared until the commit: a FenceShards of one of these shards waits for it.
+-- Shared locks until the commit: a FenceShards of one of these shards waits.
 SELECT shard, epoch FROM shard_epochs WHERE shard = ANY (:shards::integer[]) ORDER BY shard FOR SHARE;
 
 -- name: fire_timers
 -- Moves the page's timers, in the order of their ids, if they are still as the plan read them.
--- (`:same_…` here and below: what a column holds in every row; its array is NULL then. See columns.py.)
--- IS TRUE keeps the planner from looking a timer up by its instant: on a new database, where it knows nothing yet of the
--- tables, it takes that index for the smaller one, and walks it once a shard for each timer: 30 times as long, measured.
+-- (`:same_…` here and below: the value of a column that is the same in every row; then its array is NULL. See columns.py.)
+-- IS TRUE keeps the planner from a lookup by instant. On a new database, without statistics, it would choose that index,
+-- and scan it once a shard for each timer: 30 times slower, measured.
 WITH moved AS (
     UPDATE timers AS t SET due_at = coalesce(p.next_due_at, :same_next_due_ats::bigint),
                            fired = t.fired + coalesce(p.executions, :same_executions::integer)
@@ -23,7 +23,7 @@ SELECT CASE WHEN moved < :expected::bigint THEN coalesce((SELECT array_agg(job::
 FROM counted;
 
 -- name: list_open_of_page
--- What each of these jobs has open, and how many of its executions are held, up to a bound. Their timers are locked.
+-- Returns whether each job has an open execution, and how many are held, up to :most. Their timers are locked.
 SELECT p.job::text,
        EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = p.job AND NOT (
                    o.state = 'QUEUED' AND o.trigger = 'retry' AND o.attempt = 0 AND o.due_at > o.scheduled_at)
@@ -32,20 +32,20 @@ SELECT p.job::text,
 FROM unnest(:jobs::uuid[]) AS p (job);
 
 -- name: list_decided
--- The executions whose instant was decided before. Their timers are locked: it stays so.
+-- Returns the executions whose instant has a decision already. Their timers are locked, so this does not change.
 SELECT p.id::text FROM unnest(:ids::uuid[], :jobs::uuid[], :scheduled_ats::bigint[]) AS p (id, job, scheduled_at)
 WHERE EXISTS (SELECT 1 FROM executions AS d
               WHERE d.job = p.job AND d.scheduled_at = p.scheduled_at AND d.extra = 0 OFFSET 0);
 
 -- name: fire_executions
--- Executions whose job has another one open, or in this page, are left to settle, and named. The timers are locked by an
--- earlier statement, so what is seen here of a job's open executions is how it stays until the commit.
--- An instant that was decided before overlaps nothing, least of all itself: the unique index refuses the page.
--- (OFFSET 0 keeps the planner from reading the whole table into a hash instead of one probe a row; so in all of these.)
+-- Writes the executions whose job has no other one open, or in this page, and returns the others, which are settled later.
+-- An earlier statement has locked the timers, so the open executions of these jobs do not change until the commit.
+-- If an instant has a decision already, the unique index refuses the page.
+-- (OFFSET 0, here and below, makes the planner probe once a row, instead of reading the whole table into a hash.)
 WITH page AS MATERIALIZED (
     SELECT p.*, CASE WHEN coalesce(p.if_open, :same_if_opens::text) = 'run' THEN false
                      WHEN coalesce(p.if_open, :same_if_opens::text) = 'settle'
-                          -- A dead letter that was driven again at a pace, and waits for its turn, holds nothing up.
+                          -- A dead letter that was redriven at a rate, and is not due yet, does not count.
                           OR EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = p.job AND NOT (
                                          o.state = 'QUEUED' AND o.trigger = 'retry' AND o.attempt = 0
                                          AND o.due_at > o.scheduled_at) OFFSET 0)
@@ -96,8 +96,9 @@ INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, at
 SELECT job, id, scheduled_at, endpoint, scheduled_at, 0, 0, 0, priority, true, 'QUEUED', trigger, tenant FROM decided;
 
 -- name: uncount_executions
--- Executions of the page that were not to count, by job; where they were to be the last, the job is due again. One that is
--- paused is when it is resumed; one that was changed meanwhile, so that it has one run only, is not. Locked by now.
+-- Subtracts executions that do not count, by job. If they were to be the last, the job is due again, at `or_due_at`; a
+-- paused job is due then when it is resumed. A job that no longer recurs, after a change, is not due again. The timers
+-- are locked.
 UPDATE timers AS t
 SET fired = greatest(0, t.fired - u.executions),
     due_at = CASE WHEN t.status IN ('PENDING', 'COMPLETED') AND t.recurs
@@ -124,7 +125,7 @@ WITH page AS MATERIALIZED (
     SELECT p.*, row_number() OVER (PARTITION BY p.job ORDER BY p.id) + j.extra AS extra
     FROM unnest(:ids::uuid[], :jobs::uuid[], :priorities::smallint[], :endpoints::bigint[], :due_ats::bigint[])
          AS p (id, job, priority, endpoint, due_at)
-    -- Once for each job, not for each row (OFFSET 0 again): thousands of one job may be driven in the same ms.
+    -- Once for each job, not for each row (OFFSET 0 again): thousands of one job may be redriven in the same ms.
     JOIN (SELECT d.job, coalesce((SELECT max(e.extra) FROM executions AS e
                                   WHERE e.job = d.job AND e.scheduled_at = :now::bigint), 0) AS extra
           FROM (SELECT DISTINCT u.job FROM unnest(:jobs::uuid[]) AS u (job)) AS d OFFSET 0) AS j ON j.job = p.job

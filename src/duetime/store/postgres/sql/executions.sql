@@ -1,8 +1,8 @@
 -- Commands on executions: claim, finish, release, cancel, progress.
 
 -- name: claim
--- Of each tenant up to :each, and as many as hold :bytes together, but one at least. A probe for each priority: the index then hands out what is due in order, and never walks
--- over what is not.
+-- Of each tenant up to :each, and as many as have :bytes together, but at least one. One probe for each priority: then the
+-- index returns the due executions in order, and reads no others.
 WITH alive AS MATERIALIZED (SELECT id FROM nodes WHERE id = :node::integer AND ended_at IS NULL FOR SHARE),
 picked AS MATERIALIZED (
     SELECT w.*
@@ -40,8 +40,8 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
         SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
 
 -- name: claim_only
--- The same for what needs one of these endpoints: a probe for each and each priority. A worker of another tenant is
--- nobody here, whatever its endpoints are.
+-- The same for the endpoints :only, with one probe for each endpoint and priority. A worker of another tenant counts as
+-- not alive, whatever its endpoints are.
 WITH alive AS MATERIALIZED (
     SELECT n.id FROM nodes AS n
     WHERE n.id = :node::integer AND n.ended_at IS NULL
@@ -83,10 +83,10 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
         SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
 
 -- name: claim_beside
--- The same, but for endpoints that are full: what waits for those may be most of what there is, and is not walked over.
--- One probe finds the next endpoint of a priority, one the instant its first is due at. Highest priority first; within
--- it the endpoint whose first has waited longest gives all it can. No more than :most endpoints are looked at: a tenant
--- that has more delays itself.
+-- The same without the endpoints :full: most executions may wait for these, and they are not read. One probe finds the
+-- next endpoint of a priority, another one when its first execution is due. Highest priority first; within a priority,
+-- all executions of the endpoint that has waited longest. At most :most endpoints are read: a tenant that has more delays
+-- only itself.
 WITH RECURSIVE queue (priority, endpoint) AS (
     SELECT p.priority::smallint, (SELECT min(o.endpoint) FROM open_runs AS o
                                   WHERE o.tenant = :tenant::text AND o.priority = p.priority::smallint
@@ -140,10 +140,10 @@ SELECT EXISTS (SELECT 1 FROM alive) AS is_alive, (
         SELECT tenant, was, scheduled_at / 86400000 AS day, count(*) AS count FROM claimed GROUP BY 1, 2, 3) AS w) AS was;
 
 -- name: finish_timers
--- A finish in two statements, this one first: what it writes is also the lock, for which a statement of its own would
--- write each timer twice. It counts on every row to be accepted, and on nothing else of a job being open; the next one
--- sees whether that was so. (Nothing is counted for what is to be tried again, and it has no `last_state`; but its timer
--- is locked. Of what was skipped, `runs` is 0 and `last_state` is not NULL: its job may have ended.)
+-- A finish is two statements. This first one writes the timers and so locks them: a separate lock would write each timer
+-- twice. It assumes that every row will be accepted and that the jobs have no other open execution; the second statement
+-- checks that. (Executions that are tried again add nothing and have no `last_state`, but their timers are locked. For
+-- skipped ones, `runs` is 0 and `last_state` is not NULL: the job may have ended.)
 WITH counted AS (
     UPDATE timers AS t
     SET runs = t.runs + p.runs, successes = t.successes + p.successes, failures = t.failures + p.failures,
@@ -164,9 +164,9 @@ WITH counted AS (
 SELECT count(*) AS counted, coalesce(bool_or(is_completed), false) AS any_completed FROM counted;
 
 -- name: end_executions
--- The fence: only the claim that is still the latest may write.
--- An attempt is its holder's, also where another node ends it: that of a node or worker that was lost, say.
--- The timers are locked by the statement before: what is seen here of a job's open executions is how it stays.
+-- The fence: only the latest claim may write.
+-- An attempt belongs to the holder of its claim, also if another node ends it because the holder was lost.
+-- The statement before has locked the timers, so the open executions of these jobs do not change.
 WITH gone AS (
     DELETE FROM open_runs AS o
     USING unnest(:ids::uuid[], :jobs::uuid[], :attempts::integer[], :tokens::integer[], :states::text[],
@@ -211,7 +211,7 @@ SELECT (SELECT count(*) FROM gone) AS written,
                WHERE j.id = g.job OFFSET 0)) ELSE false END AS has_followers;
 
 -- name: retry_executions
--- The same for what is to be tried again. One that was asked to stop is not.
+-- The same for executions that are tried again, without those whose cancellation was requested.
 WITH again AS (
     UPDATE open_runs AS o
     SET state = p.state, due_at = p.due_at, started_at = coalesce(o.started_at, p.started_at)
@@ -234,9 +234,9 @@ tried AS (
 SELECT count(*) FROM again;
 
 -- name: finish_executions_on_slow_path
--- A page that did not go as above: which of its rows are good, each by itself.
--- The fence: only the claim that is still the latest may write. One that was asked to stop is not tried again.
--- Locks the jobs' timers first, by their ids: what else ends or begins of these jobs waits.
+-- For a page that the statements above could not write: each row is checked by itself.
+-- The fence: only the latest claim may write. An execution whose cancellation was requested is not tried again.
+-- Locks the timers first, in the order of their ids: other transactions that add or end executions of these jobs wait.
 WITH page AS MATERIALIZED (
     SELECT p.*
     FROM unnest(:ids::uuid[], :jobs::uuid[], :scheduled_ats::bigint[], :attempts::integer[], :tokens::integer[],
@@ -295,7 +295,7 @@ SELECT CASE WHEN written < :expected::bigint THEN
 FROM counted;
 
 -- name: finish_timers_on_slow_path
--- In a statement of its own: it must see what the one before has ended.
+-- A separate statement, because it must see which executions the one before has ended.
 WITH counted AS (
     UPDATE timers AS t
     SET runs = t.runs + p.runs, successes = t.successes + p.successes, failures = t.failures + p.failures,
@@ -314,7 +314,7 @@ SELECT EXISTS (SELECT 1 FROM open_runs WHERE held) AS has_held;
 SELECT EXISTS (SELECT 1 FROM open_runs WHERE held);
 
 -- name: release_held
--- The oldest held execution of each job of the page that has no other open execution left may run.
+-- Releases the oldest held execution of each job of the page that has no other open execution.
 UPDATE open_runs AS o SET held = false
 FROM unnest(:jobs::uuid[]) AS p (job)
 CROSS JOIN LATERAL (SELECT h.execution FROM open_runs AS h WHERE h.job = p.job AND h.held

@@ -1,7 +1,7 @@
--- What housekeeping removes: by age (prune), of a tenant (trim), and what no index finds by age (sweep).
+-- Commands of housekeeping. They remove rows by age (prune), of a tenant (trim), or that no index finds by age (sweep).
 
 -- name: prune_executions
--- By the partition key, oldest first; what is open has no state here and stays.
+-- By the partition key, oldest first. Open executions have no state here, and stay.
 WITH page AS MATERIALIZED (
     SELECT e.scheduled_at, e.id FROM executions AS e
     WHERE e.scheduled_at < :before::bigint AND e.state IS NOT NULL
@@ -44,7 +44,7 @@ DELETE FROM api_keys WHERE id IN (
     ORDER BY least(revoked_at, expires_at) LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);
 
 -- name: prune_commits
--- A writer that has been gone for a day is in doubt about nothing.
+-- A writer that ended a day ago no longer needs its row.
 DELETE FROM commits WHERE writer IN (
     SELECT writer FROM commits WHERE at < now() - interval '1 day' LIMIT :limit::bigint FOR UPDATE SKIP LOCKED);
 
@@ -64,7 +64,7 @@ WHERE tenant = :tenant::text AND tenant <> 'default' AND scheduled_at >= :at::bi
 ORDER BY scheduled_at, id LIMIT :look::bigint;
 
 -- name: list_to_trim_of_default
--- (The index by tenant leaves this tenant out: mostly there is no other, and the ids alone are the order.)
+-- (The index by tenant does not contain this tenant, which is often the only one: then the primary key has the order.)
 SELECT id, tenant = :tenant::text AND state IS NOT NULL AND NOT dead FROM executions
 WHERE scheduled_at >= :at::bigint AND (scheduled_at, id) > (:at::bigint, :after::uuid)
 ORDER BY scheduled_at, id LIMIT :look::bigint;
@@ -74,7 +74,7 @@ SELECT id FROM executions WHERE tenant = :tenant::text AND dead AND state IS NOT
 ORDER BY scheduled_at, id LIMIT :number::bigint;
 
 -- name: trim_executions
--- As prune_executions, of those that are named.
+-- As prune_executions, for these ids.
 WITH page AS MATERIALIZED (
     SELECT * FROM unnest(:ats::bigint[], :ids::uuid[]) AS p (scheduled_at, id)
 ),
@@ -91,8 +91,9 @@ gone AS (
 SELECT tenant, state, (scheduled_at / 86400000)::integer AS day, count(*) FROM gone GROUP BY 1, 2, 3;
 
 -- name: lock_to_sweep
--- A page of jobs, and those of them that may be removed. Whoever is about to run one of these again goes first.
--- (`delivered`: notifications that were sent with their only run; their history goes with them.)
+-- Returns a page of jobs, and those of them that may be removed, with their timers locked. Skips timers that another
+-- transaction has locked: it may run the job again.
+-- (`delivered`: notifications that their only run has delivered; they are removed with their history.)
 WITH page AS MATERIALIZED (
     SELECT id, key, updated_at, tags FROM jobs WHERE id > :after::uuid ORDER BY id LIMIT :limit::bigint
 )
@@ -110,8 +111,8 @@ SELECT (SELECT count(*) FROM page) AS number, (SELECT id::text FROM page ORDER B
         ORDER BY t.job FOR NO KEY UPDATE OF t SKIP LOCKED) AS locked) AS delivered;
 
 -- name: sweep_history
--- Of notifications that were delivered, now that their timers are locked. Each has one execution, or few: what is left of
--- a job that has more goes by its age. (From its creation on: so the days before need not be looked into.)
+-- Removes up to ten executions of each delivered notification, whose timers are locked. It has one, or few; further ones
+-- are pruned by age. (The condition on `created_at` spares a search of the partitions of earlier days.)
 WITH page AS MATERIALIZED (
     SELECT e.scheduled_at, e.id
     FROM jobs AS j CROSS JOIN LATERAL (
@@ -132,7 +133,7 @@ gone AS (
 SELECT tenant, state, (scheduled_at / 86400000)::integer AS day, count(*) FROM gone GROUP BY 1, 2, 3;
 
 -- name: sweep_jobs
--- In a statement of its own: only now that the timers are locked nothing can be added to these jobs.
+-- A separate statement: nothing can be added to these jobs after their timers are locked.
 WITH gone AS MATERIALIZED (
     SELECT t.job FROM timers AS t
     WHERE t.job = ANY (:jobs::uuid[])
@@ -145,7 +146,7 @@ DELETE FROM jobs AS j USING gone AS g WHERE j.id = g.job
 RETURNING j.id::text, j.tenant, j.size, coalesce(j.tags ? :tag::text, false) AS is_notification;
 
 -- name: sweep_limits
--- Whoever takes of a limit just now keeps it.
+-- Skips limits that another transaction is using.
 WITH page AS MATERIALIZED (
     SELECT tenant, user_id, name FROM limits
     WHERE (tenant, user_id, name) > (:tenant::text, :user_id::text, :name::text)
@@ -165,8 +166,8 @@ SELECT tenant, user_id, name, (SELECT count(*) FROM page) AS number, (SELECT cou
 FROM page ORDER BY tenant DESC, user_id DESC, name DESC LIMIT 1;
 
 -- name: sweep_counters
--- Rows of one total that come to 0 together may go whatever the others are, and whatever is added meanwhile: the total
--- stays as it is. Totals of recent days, and the few of all tenants, are written all the time and stay.
+-- Rows of one total whose sum is 0 may be removed, whatever is added meanwhile: the total does not change. Totals of
+-- recent days, and the few totals of all tenants, are written all the time and stay.
 WITH page AS MATERIALIZED (
     SELECT tenant, name, day, sum(value) AS total FROM counters
     WHERE (tenant, name, day) > (:tenant::text, :name::text, :day::integer)

@@ -1,7 +1,7 @@
 -- API keys, signing keys and subscriptions.
 
 -- name: lock_registered
--- Of these tenants nobody else registers anything until the commit: two at once would both count before either adds.
+-- Until the commit no other transaction registers anything of these tenants: two could both count before either adds.
 SELECT count(pg_advisory_xact_lock(number)) FROM (
     SELECT DISTINCT hashtextextended('registered by ' || tenant, 0) AS number FROM unnest(:tenants::text[]) AS t (tenant)
     ORDER BY 1) AS locks;

@@ -1,7 +1,7 @@
 -- Commands of nodes and workers.
 
 -- name: get_node
--- Shared until the commit: whoever ends this node waits for it.
+-- A shared lock until the commit: a transaction that ends this node waits.
 SELECT ended_at IS NULL FROM nodes WHERE id = :node::integer FOR SHARE;
 
 -- name: start_node
@@ -9,7 +9,7 @@ WITH fenced AS (UPDATE nodes SET ended_at = :now::bigint WHERE name = :name::tex
 INSERT INTO nodes (name, started_at) VALUES (:name::text, :now::bigint) RETURNING id;
 
 -- name: fence_nodes
--- A fire or claim of theirs that is under way holds the row: it is waited for, and the next one is refused.
+-- A running fire or claim of such a node has locked its row: this waits for it, and the next fire or claim is refused.
 WITH locked AS MATERIALIZED (
     SELECT id FROM nodes WHERE id = ANY (:nodes::integer[]) AND ended_at IS NULL ORDER BY id FOR NO KEY UPDATE
 ),
@@ -17,7 +17,7 @@ workers AS (DELETE FROM workers AS w USING locked AS l WHERE w.node = l.id)
 UPDATE nodes AS n SET ended_at = :now::bigint FROM locked AS l WHERE n.id = l.id AND n.ended_at IS NULL;
 
 -- name: fence_workers
--- A beat that is under way holds the worker's row: it is waited for, and then the number of beats is another one.
+-- A running heartbeat has locked the worker's row: this waits for it, and then the number of beats differs.
 WITH locked AS MATERIALIZED (
     SELECT id FROM nodes WHERE id = ANY (:workers::integer[]) AND ended_at IS NULL ORDER BY id FOR NO KEY UPDATE
 ),

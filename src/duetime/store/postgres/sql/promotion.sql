@@ -1,7 +1,7 @@
--- What `duetime promote` asks of the target. The facts have their twins in the source's export.sql, by the same names.
+-- Queries of `duetime promote` on the target. The source's export.sql has the same facts, by the same names.
 
 -- name: create_promotions
--- Not a migration: a database that nobody was promoted to has no need of it.
+-- Not a migration: only the target of a promotion needs this table.
 CREATE TABLE IF NOT EXISTS promotions (
     id          uuid PRIMARY KEY,      -- as in the source's own mark
     source      text NOT NULL,
@@ -24,7 +24,7 @@ VALUES (:id::uuid, :source::text, :now::bigint, :nodes::integer[], :facts::text)
 DELETE FROM promotions WHERE id = :id::uuid;
 
 -- name: get_own_rows
--- What is there already: a node that served here made it, or another promotion did.
+-- Returns whether the database has rows already, of a node that ran here or of another promotion.
 SELECT (SELECT count(*) FROM jobs) AS jobs,
        EXISTS (SELECT 1 FROM timers) OR EXISTS (SELECT 1 FROM executions) OR EXISTS (SELECT 1 FROM open_runs)
        OR EXISTS (SELECT 1 FROM attempts) OR EXISTS (SELECT 1 FROM skips) OR EXISTS (SELECT 1 FROM idempotency_keys)
@@ -37,8 +37,8 @@ SELECT (SELECT count(*) FROM jobs) AS jobs,
 SELECT nextval(pg_get_serial_sequence('nodes', 'id'))::integer FROM generate_series(1, :count::integer);
 
 -- name: get_later_node
--- A node that has lived here since: it may have run what was promoted. Its row may be pruned by now, but then those that
--- were promoted are too, which ended before it; and only a node prunes.
+-- Returns a node that has started here since: it may have run promoted jobs. Its row may have been pruned, but then the
+-- promoted nodes were pruned too, because they ended earlier; and only a node prunes.
 (SELECT name FROM nodes
  WHERE id <> ALL (:nodes::integer[])
    AND (ended_at IS NULL OR ended_at >= :at::bigint
@@ -53,7 +53,7 @@ LIMIT 1;
 TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, limits;
 
 -- name: empty_audit
--- Of what came with the promotion: what was done here is not taken back.
+-- Only the promoted entries: entries of changes that were made here stay.
 WITH linked AS (DELETE FROM audit_links WHERE chain = -1),
      kept AS (DELETE FROM audit_checkpoints WHERE chain = -1)
 DELETE FROM audit WHERE chain = -1;
@@ -89,7 +89,7 @@ FROM counters GROUP BY 1 HAVING sum(value) <> 0;
 -- name: list_soonest
 SELECT due_at, encode(uuid_send(job), 'hex') FROM timers WHERE due_at IS NOT NULL ORDER BY due_at, job LIMIT 5;
 
--- The sums are over one number a row, so that they need no order and no memory.
+-- The checksums add one number for each row, so that they need no order and no memory.
 
 -- name: sum_jobs
 SELECT sum(('x' || encode(substr(sha256(convert_to(line, 'UTF8')), 1, 7), 'hex'))::bit(56)::bigint) FROM (

@@ -1,11 +1,11 @@
 -- Each block but those of due timers selects one column, `row`: a JSON array in the order of the struct's fields. The
--- reader wraps it so that all rows come back as one text: one value to receive, one decode into typed structs.
--- A job's spec is JSON already and is spliced in as it is. What the engine holds comes in another form if it is large
--- (4,096 bytes, and 512 that are always counted): the reader leaves it undecoded then (`domain/held_specs.py`).
+-- reader wraps a block so that it returns all rows as one text: one value to receive, one decode into typed structs.
+-- A job's spec is JSON already and is copied in as it is. A large spec (4,096 bytes, and 512 that are always counted) has
+-- another form where the engine holds it: the reader does not decode it (`domain/held_specs.py`).
 
 -- name: list_due_timers
--- A few of each shard, in order, are enough for a page of all. What lies beyond the last of a shard that may have more
--- is left out (`is_cut`): nothing before it can be missing.
+-- Reads a few timers of each shard, in order. If a shard may have more, timers after its last one are left out (`is_cut`),
+-- so that no timer in between is missing.
 WITH near AS MATERIALIZED (
     SELECT t.*
     FROM unnest(:shards::smallint[]) AS s (shard)
@@ -30,7 +30,7 @@ sized AS (
            rtrim(json_build_array(p.job, p.tenant, p.due_at, p.version, p.fired, p.recurs, j.created_at)::text, ']')
            || ',' || CASE WHEN j.size > 4608 THEN '{"type":"large","spec":' || j.spec || '}' ELSE j.spec END
            || ']' AS row,
-           -- A page is bounded in bytes too: as many rows as hold :bytes together, but one at least.
+           -- A page is bounded in bytes too: as many rows as have :bytes together, but at least one.
            sum(octet_length(j.spec)) OVER (ORDER BY p.due_at, p.tenant, p.job ROWS UNBOUNDED PRECEDING) AS bytes,
            row_number() OVER (ORDER BY p.due_at, p.tenant, p.job) AS place
     FROM page AS p JOIN jobs AS j ON j.id = p.job
@@ -40,8 +40,8 @@ SELECT '[' || string_agg(row, ',' ORDER BY due_at, tenant, job) || ']' AS rows,
 FROM sized WHERE bytes <= :bytes::bigint OR place = 1;
 
 -- name: list_due_timers_beside
--- The same without some tenants: what they have due at one instant may be millions, and is passed over in one step. A step
--- is a probe that finds the next timer of a shard. There are :each of them at most in each shard.
+-- The same without some tenants: these may have millions of timers due at one instant, which one step skips. A step is a
+-- probe that finds the next timer of a shard. There are at most :each steps in each shard.
 WITH RECURSIVE walk (shard, due_at, tenant, job, step) AS (
     SELECT s.shard, n.due_at, n.tenant, n.job, 1::bigint FROM unnest(:shards::smallint[]) AS s (shard)
     CROSS JOIN LATERAL (
@@ -54,7 +54,7 @@ WITH RECURSIVE walk (shard, due_at, tenant, job, step) AS (
     CROSS JOIN LATERAL (
         SELECT v.due_at, v.tenant, v.job FROM timers AS v
         WHERE v.shard = w.shard AND v.due_at IS NOT NULL AND v.due_at <= :until::bigint
-          -- (The last of all ids: past everything that this tenant has due at that instant.)
+          -- (The largest id: it skips all timers of this tenant at that instant.)
           AND (v.due_at, v.tenant, v.job) > (w.due_at, w.tenant, CASE WHEN w.tenant = ANY (:without::text[])
                                              THEN 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid ELSE w.job END)
         ORDER BY v.due_at, v.tenant, v.job LIMIT 1) AS n
@@ -90,7 +90,7 @@ CROSS JOIN LATERAL (SELECT v.due_at FROM timers AS v WHERE v.shard = s.shard AND
                     ORDER BY v.due_at LIMIT 1) AS t;
 
 -- name: next_waiting_at
--- (`attempt >= 0` is always so. Indexes that name it serve the questions that name it, here and below, and no claim.)
+-- (`attempt >= 0` is always true. It selects the indexes with this condition, here and below, which no claim must use.)
 SELECT due_at::text AS row FROM open_runs WHERE state <> 'RUNNING' AND NOT held AND endpoint >= 0 AND attempt >= 0
 ORDER BY due_at LIMIT 1;
 
@@ -103,7 +103,7 @@ CROSS JOIN LATERAL (SELECT o.due_at FROM open_runs AS o
                     ORDER BY o.due_at LIMIT 1) AS w;
 
 -- name: list_waiting_tenants
--- One probe finds the next tenant, one when its first is due.
+-- One probe finds the next tenant and when its first execution is due.
 WITH RECURSIVE found (tenant, due_at) AS (
     (SELECT tenant, due_at FROM open_runs
      WHERE tenant > :after::text AND state <> 'RUNNING' AND NOT held AND endpoint >= 0 AND attempt >= 0
@@ -121,7 +121,7 @@ SELECT coalesce(min(due_at)::text, 'null') AS row FROM open_runs
 WHERE job = :job::uuid AND state <> 'RUNNING' AND NOT held;
 
 -- name: list_workers
--- Up to :bytes of names; those that pass it are the last.
+-- Up to :bytes of names; the worker that exceeds them is the last one.
 SELECT json_build_array(node, tenant, user_id, name, functions::json, slots, started_at, seen_at, beats)::text AS row
 FROM (
     SELECT *, sum(octet_length(functions)) OVER (ORDER BY node DESC ROWS UNBOUNDED PRECEDING) - octet_length(functions)
@@ -158,8 +158,8 @@ FROM unnest(:ids::uuid[], :ats::bigint[]) AS i (id, at)
 JOIN progress AS p ON p.scheduled_at = i.at AND p.execution = i.id;
 
 -- name: list_expired_claims
--- The few nodes that run anything, one probe each; then what the fenced ones run: as many as hold :bytes together, but
--- one at least. What is left is read next.
+-- Finds the few nodes that run executions, with one probe each; then the executions of the fenced ones: as many as have
+-- :bytes together, but at least one. The next read returns the others.
 WITH RECURSIVE busy (node) AS (
     SELECT min(node) FROM open_runs WHERE state = 'RUNNING'
     UNION ALL
@@ -225,7 +225,7 @@ SELECT json_build_array(coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bi
 FROM counters WHERE tenant = '' AND day = 0;
 
 -- name: list_audit_pages
--- Of the links and of the entries: entries that no link covers are a page without a hash.
+-- Entries that no link covers are a page without a hash.
 SELECT json_build_array(p.chain, p.link, coalesce(encode(l.hash, 'hex'), ''), (
            SELECT coalesce(json_agg(json_build_array(a.tenant, a.resource, a.entry) ORDER BY a.position), '[]')
            FROM audit AS a WHERE a.chain = p.chain AND a.link = p.link))::text AS row
@@ -247,15 +247,15 @@ SELECT rtrim(json_build_array(j.id, j.tenant, t.version)::text, ']') || ',' || j
 FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > :after::uuid ORDER BY j.id LIMIT :limit::bigint;
 
 -- name: load_circuits
--- As list_circuits, and the mark from which on changes are to be read: the oldest transaction that is still under way.
+-- As list_circuits, with the mark from which the next read continues: the oldest transaction that is still running.
 SELECT json_build_array(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, coalesce((
     SELECT json_agg(json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
         SELECT * FROM circuits WHERE failures > 0
         ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint) AS c), '[]'))::text AS row;
 
 -- name: list_changed_circuits
--- What a transaction has changed that had not ended when the mark was taken, or began later: none is missed, whatever
--- the order of their commits. While one is under way for long, what others have changed since is read again.
+-- Returns the changes of transactions that were running when the mark was read, or began later: no change is missed,
+-- whatever the order of their commits. During a long transaction, changes of others are read more than once.
 SELECT json_build_array(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, coalesce((
     SELECT json_agg(json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
         SELECT * FROM circuits WHERE changed_in >= :since::bigint::text::xid8

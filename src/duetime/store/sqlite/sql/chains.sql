@@ -1,12 +1,12 @@
--- Jobs that come after others. A link names the job that is waited for by its id or by its key. Where a key looks like
--- the id of another job, the id counts: nobody can take an end's place by choosing a key.
+-- Links of jobs that run after other jobs. A link names the other job by its id or by its key. If a key looks like the
+-- id of another job, the id counts: so no user can replace a job by the choice of a key.
 
 -- name: has_chains
 SELECT 1 FROM chains LIMIT 1;
 
 -- name: list_links
 -- Differs from the PostgreSQL version in that it finds the waiting jobs itself; PostgreSQL has locked them before.
--- All links of the jobs that wait for one of these.
+-- Returns all links of the jobs that wait for one of these jobs.
 SELECT uuid_text(c.job), c.tenant, c.key, c.ends, c.is_done, t.status, iif(t.status = 'PAUSED', t.resume_at, t.due_at),
        iif(p.id IS NULL, NULL, uuid_text(p.id))
 FROM (
@@ -40,7 +40,7 @@ FROM (SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS at FROM json_each(:s
 WHERE timers.job = s.job;
 
 -- name: add_links
--- A link that was there keeps its mark, unless other ends count from here on.
+-- An existing link keeps its mark, unless other ends count now.
 INSERT INTO chains (job, tenant, key, ends)
 SELECT unhex(value ->> 0, '-'), value ->> 1, value ->> 2, value ->> 3 FROM json_each(:links) WHERE true
 ON CONFLICT DO UPDATE SET is_done = is_done AND ends = excluded.ends, ends = excluded.ends;
@@ -49,8 +49,8 @@ ON CONFLICT DO UPDATE SET is_done = is_done AND ends = excluded.ends, ends = exc
 DELETE FROM chains WHERE job = unhex(:job, '-') AND key NOT IN (SELECT value FROM json_each(:but));
 
 -- name: list_missing
--- Of these names, all of the form of an id: those that no job of the tenant has, as its id or as its key. What the job
--- `job` waits for already is not asked about again.
+-- Returns the names that no job of the tenant has, as its id or as its key. All names have the form of an id. Names that
+-- the job `job` waits for already are left out.
 SELECT n.value
 FROM json_each(:names) AS n
 WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.id = unhex(n.value, '-') AND j.tenant = :tenant)
@@ -61,7 +61,7 @@ WHERE NOT EXISTS (SELECT 1 FROM jobs AS j WHERE j.id = unhex(n.value, '-') AND j
 SELECT 1 FROM chains WHERE tenant = :tenant AND key IN (SELECT value FROM json_each(:names)) LIMIT 1;
 
 -- name: list_chain
--- The links of these jobs and of all that they come after, near and far. Jobs have the name of their key, or of their id.
+-- Returns the links of these jobs and of all jobs that they wait for, directly or not. A job's name is its key, or its id.
 WITH RECURSIVE up (job) AS (
     SELECT unhex(value, '-') FROM json_each(:jobs)
     UNION

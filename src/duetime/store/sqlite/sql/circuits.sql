@@ -1,7 +1,7 @@
--- Circuits of the breaker; see domain/breaker.py, which has the rules.
+-- Circuits of the breaker. domain/breaker.py has the rules.
 
 -- name: list_ended
--- Which of these ends are how their executions ended.
+-- Returns the positions of the ends that were stored as the ends of their executions.
 SELECT p.key FROM json_each(:ends) AS p CROSS JOIN executions AS e ON e.id = unhex(p.value ->> 3, '-')
 WHERE e.attempt = p.value ->> 4 AND e.token = p.value ->> 5 AND e.state = p.value ->> 6;
 
@@ -26,19 +26,19 @@ ON CONFLICT DO UPDATE SET failures = excluded.failures, opened_at = excluded.ope
     changed = excluded.changed;
 
 -- name: close_circuits
--- They stay without failures, so that those who know them learn of it.
+-- The rows stay, without failures, so that nodes that have read them read that they are closed.
 UPDATE circuits
 SET failures = 0, opened_at = NULL, next_probe_at = NULL, probe = NULL, touched_at = :now,
     changed = (SELECT last FROM circuit_changes)
 WHERE id IN (SELECT value FROM json_each(:circuits));
 
 -- name: count_circuits
--- Of each of these tenants, up to a bound.
+-- Counts the circuits of each of these tenants, up to :most.
 SELECT t.value, (SELECT count(*) FROM (SELECT 1 FROM circuits AS c WHERE c.tenant = t.value LIMIT :most))
 FROM json_each(:tenants) AS t;
 
 -- name: forget_circuits
--- So many of a tenant's: the closed ones first, of these what was touched longest ago.
+-- Deletes :limit circuits of a tenant: closed ones first, and of these the longest unused.
 DELETE FROM circuits WHERE id IN (
     SELECT id FROM circuits WHERE tenant = :tenant
     ORDER BY opened_at IS NULL DESC, touched_at, id DESC LIMIT :limit)

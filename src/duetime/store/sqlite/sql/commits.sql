@@ -1,4 +1,4 @@
--- What a commit writes besides its commands: totals, limits that were taken from, and the audit.
+-- Rows that a commit writes in addition to those of its commands: totals, used limits, and the audit.
 
 -- name: add_to_counter
 -- Differs from the PostgreSQL version in that each command writes its totals at once; PostgreSQL writes all with the
@@ -7,7 +7,7 @@ INSERT INTO counters (tenant, name, value) VALUES (:tenant, :name, :delta)
 ON CONFLICT DO UPDATE SET value = value + excluded.value;
 
 -- name: add_to_loads
--- Returns what a tenant holds then, and all of them together: reading it apart would cost as much as adding to it.
+-- Returns the new totals of the tenant and of all tenants: a separate read would cost as much as the write.
 INSERT INTO counters (tenant, name, value)
 VALUES (:tenant, 'jobs', :jobs), (:tenant, 'bytes', :bytes), ('', 'jobs', :jobs), ('', 'bytes', :bytes)
 ON CONFLICT DO UPDATE SET value = value + excluded.value
@@ -23,7 +23,7 @@ INSERT INTO limits (tenant, user_id, name, full_at) VALUES (:tenant, :user_id, :
 ON CONFLICT DO UPDATE SET full_at = excluded.full_at;
 
 -- name: get_last_link
--- (Of a chain that was pruned as a whole, the checkpoint.)
+-- (If all links were pruned, it is the checkpoint.)
 SELECT link, hash FROM (
     SELECT * FROM (SELECT link, hash FROM audit_links ORDER BY link DESC LIMIT 1)
     UNION ALL SELECT link, hash FROM audit_checkpoints WHERE chain = -1)

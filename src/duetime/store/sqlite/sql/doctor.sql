@@ -1,18 +1,18 @@
--- What `duetime doctor` reads.
+-- Queries of `duetime doctor`.
 
 -- name: count_due_timers
 SELECT count(*), coalesce(max(:now - due_at), 0) FROM (
     SELECT due_at FROM timers INDEXED BY timers_due WHERE due_at IS NOT NULL AND due_at <= :now ORDER BY due_at LIMIT :most);
 
 -- name: count_waiting_executions
--- Counted are :most.
+-- Counts up to :most.
 SELECT count(*), coalesce(max(:now - due_at), 0) FROM (
     SELECT due_at FROM executions INDEXED BY executions_waiting_due
     WHERE state IN ('QUEUED', 'RETRYING') AND held = 0 AND endpoint >= 0 AND due_at <= :now
     ORDER BY due_at LIMIT :most);
 
 -- name: count_lost_executions
--- Where no node runs at all, nobody has ended those yet that a kill left behind.
+-- While no node runs, a killed node may not have been ended yet.
 SELECT count(*), max(:now - n.ended_at)
 FROM executions AS e INDEXED BY executions_open LEFT JOIN nodes AS n ON n.id = e.node
 WHERE e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.state = 'RUNNING'
@@ -20,7 +20,7 @@ WHERE e.state IN ('QUEUED', 'RUNNING', 'RETRYING') AND e.state = 'RUNNING'
   AND e.node NOT IN (SELECT node FROM workers);
 
 -- name: list_missing_functions
--- Functions that wait, and that no worker has: of :most that wait, :named names.
+-- Returns up to :named functions that no worker has, out of :most waiting executions.
 SELECT DISTINCT j.spec ->> '$.payload.function' AS function
 FROM (
     SELECT endpoint, job FROM (
@@ -36,7 +36,7 @@ WHERE NOT EXISTS (
 ORDER BY function LIMIT :named;
 
 -- name: count_waiting_functions
--- What only a worker can run; counted are :most.
+-- Counts executions that only a worker can run, up to :most.
 SELECT count(*), coalesce(max(:now - due_at), 0), (SELECT count(*) FROM workers) FROM (
     SELECT e.due_at FROM executions AS e INDEXED BY executions_waiting_at
     WHERE e.endpoint < 0 AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.due_at <= :now

@@ -32,7 +32,7 @@ WHERE timers.job = m.job AND timers.due_at = m.due_at AND timers.version = m.ver
 -- name: fire_overlapping
 -- Differs from the PostgreSQL version in that overlaps are found by a query before the insert; PostgreSQL finds them in
 -- `fire_executions`.
--- Executions whose job has another one open, or in this page.
+-- Returns executions whose job has another one open, or in this page.
 SELECT r.value ->> 0
 FROM jsonb_each(:executions) AS r
 WHERE r.value ->> 7 <> 'run'
@@ -40,15 +40,15 @@ WHERE r.value ->> 7 <> 'run'
        OR EXISTS (
            SELECT 1 FROM executions AS e
            WHERE e.job = unhex(r.value ->> 1, '-') AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')
-             -- A dead letter that was driven again at a pace, and waits for its turn, does not hold up the timetable.
+             -- A dead letter that was redriven at a rate, and is not due yet, does not count.
              AND NOT (e.state = 'QUEUED' AND e.trigger = 'retry' AND e.attempt = 0 AND e.due_at > e.scheduled_at)))
-  -- An instant that was decided before overlaps nothing: least of all itself.
+  -- An instant with a decision is left out: it may be this same execution.
   AND NOT EXISTS (
       SELECT 1 FROM executions AS d
       WHERE d.job = unhex(r.value ->> 1, '-') AND d.scheduled_at = r.value ->> 3 AND d.extra = 0);
 
 -- name: list_open_of_page
--- What each of these jobs has open, and how many of its executions are held, up to a bound.
+-- Returns whether each job has an open execution, and how many are held, up to :most.
 SELECT j.value,
        EXISTS (
            SELECT 1 FROM executions AS e
@@ -77,8 +77,8 @@ WHERE true
 ON CONFLICT DO NOTHING;
 
 -- name: uncount_executions
--- Executions of the page that were not to count, by job; where they were to be the last, the job is due again. One that is
--- paused is when it is resumed; one that was changed meanwhile, so that it has one run only, is not.
+-- Subtracts executions that do not count, by job. If they were to be the last, the job is due again, at `or_due_at`; a
+-- paused job is due then when it is resumed. A job that no longer recurs, after a change, is not due again.
 UPDATE timers
 SET fired = max(0, fired - u.executions),
     due_at = CASE WHEN timers.status IN ('PENDING', 'COMPLETED') AND timers.recurs
@@ -119,7 +119,7 @@ FROM json_each(:executions) AS r;
 -- name: list_redrivable
 -- Differs from the PostgreSQL version in that it leaves out CANCELLED jobs; PostgreSQL locks all of them first, and the
 -- caller leaves them out.
--- In the order of the pairs: CROSS JOIN keeps it.
+-- The rows are in the order of the pairs: CROSS JOIN keeps it.
 SELECT p.value ->> 0, p.value ->> 1, uuid_text(e.job), j.spec
 FROM json_each(:pairs) AS p
 CROSS JOIN executions AS e ON e.id = unhex(p.value ->> 0, '-')

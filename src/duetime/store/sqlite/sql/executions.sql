@@ -6,8 +6,8 @@ SELECT 1 FROM workers WHERE node = :node AND tenant <> :tenant;
 -- name: list_claimable
 -- Differs from the PostgreSQL version in that a claim is three statements, one tenant at a time: list, update, read.
 -- PostgreSQL has one for all.
--- Of one tenant. A probe for each priority: the index then hands out what is due in order, and never walks over what is not.
--- As many as hold :bytes together, but one at least.
+-- One probe for each priority: then the index returns the due executions in order, and reads no others.
+-- As many as have :bytes together, and at least one.
 SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
   SELECT id, size, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes FROM (
     SELECT e.id, j.size
@@ -20,7 +20,7 @@ SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
 WHERE bytes <= :bytes OR bytes = size;
 
 -- name: list_claimable_only
--- What needs one of these endpoints: a probe for each and each priority.
+-- For the endpoints :only, with one probe for each endpoint and priority.
 SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
   SELECT id, size, sum(size) OVER (ROWS UNBOUNDED PRECEDING) AS bytes FROM (
     SELECT e.id, j.size
@@ -33,10 +33,10 @@ SELECT '[' || group_concat('"' || uuid_text(id) || '"') || ']' FROM (
 WHERE bytes <= :bytes OR bytes = size;
 
 -- name: list_claimable_beside
--- The same, but for endpoints that are full: what waits for those may be most of what there is, and is not walked over.
--- One probe finds the next endpoint of a priority, one the instant its first is due at. Highest priority first; within
--- it the endpoint whose first has waited longest gives all it can. (LIMIT -1: else SQLite drops the order.) No more than
--- :most endpoints are looked at: a tenant that has more delays itself.
+-- Without the endpoints :full: most executions may wait for these, and they are not read. One probe finds the next
+-- endpoint of a priority, another one when its first execution is due. Highest priority first; within a priority, all
+-- executions of the endpoint that has waited longest. (LIMIT -1: otherwise SQLite drops the order.) At most :most
+-- endpoints are read: a tenant that has more delays only itself.
 WITH RECURSIVE queue (priority, endpoint) AS (
     SELECT p.value, (SELECT min(e.endpoint) FROM executions AS e INDEXED BY executions_waiting_at
                      WHERE e.tenant = :tenant AND e.priority = p.value AND e.endpoint >= 0
@@ -90,7 +90,7 @@ WHERE e.cancel_requested = 1;
 -- name: create_finishing
 -- Differs from the PostgreSQL version in that the page is parsed once, into a table; PostgreSQL gets it as columns in
 -- each statement.
--- The page of a Finish, parsed once for the three statements that read it. In memory, and of this connection only.
+-- The table has the page of a Finish for the three statements that read it. It is in memory, for this connection only.
 CREATE TEMP TABLE finishing (
     execution BLOB, job BLOB, attempt INTEGER, token INTEGER, state TEXT, due_at INTEGER, started_at INTEGER,
     ended_at INTEGER, error_type TEXT, error_message TEXT, http_status INTEGER, response TEXT, dead INTEGER,
@@ -114,7 +114,7 @@ WHERE e.state IS NOT 'RUNNING' OR e.attempt <> f.attempt OR e.token <> f.token;
 -- name: finish_executions
 -- Differs from the PostgreSQL version in that it writes the whole page first, and refused rows are found after an undo
 -- (`finish_refused`).
--- The fence: only the claim that is still the latest may write. The caller counts how many were written.
+-- The fence: only the latest claim may write. The caller counts how many rows were written.
 UPDATE executions
 SET state = f.state, due_at = f.due_at, started_at = coalesce(executions.started_at, f.started_at),
     ended_at = CASE WHEN f.state NOT IN ('QUEUED', 'RETRYING')
@@ -125,8 +125,8 @@ WHERE executions.id = f.execution AND executions.state = 'RUNNING'
   AND executions.attempt = f.attempt AND executions.token = f.token;
 
 -- name: finish_attempts
--- An attempt belongs to the node or worker that held the claim. One that has started is reported by its holder. One that
--- has not may be ended by another node, because its holder was lost: only then is the holder looked up, row by row.
+-- An attempt belongs to the node or worker that held the claim. If it has started, its holder reports the end. If not,
+-- another node may end it because the holder was lost: only then the holder is read, row by row.
 INSERT INTO attempts (execution, attempt, node, started_at, ended_at, error_type, error_message, http_status, response,
                       exit_code)
 SELECT execution, attempt,
@@ -159,7 +159,7 @@ WHERE timers.job = f.job;
 SELECT 1 FROM executions WHERE held = 1 LIMIT 1;
 
 -- name: release_held
--- The oldest held execution of each job of the page that has no other open execution left may run.
+-- Releases the oldest held execution of each job of the page that has no other open execution.
 UPDATE executions SET held = 0
 WHERE id IN (
     SELECT (SELECT h.id FROM executions AS h WHERE h.held = 1 AND h.job = f.job ORDER BY h.scheduled_at, h.extra LIMIT 1)

@@ -1,4 +1,4 @@
--- What `duetime promote` asks of the source. The facts have their twins in the target's promotion.sql, by the same names.
+-- Queries of `duetime promote` on the source. The target's promotion.sql has the same facts, by the same names.
 
 -- name: count_rows
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)

@@ -1,4 +1,4 @@
--- What housekeeping removes: by age (prune), of a tenant (trim), and what no index finds by age (sweep).
+-- Commands of housekeeping. They remove rows by age (prune), of a tenant (trim), or that no index finds by age (sweep).
 
 -- name: list_prunable
 -- Differs from the PostgreSQL version in that all history is one table, removed row by row; PostgreSQL drops the
@@ -49,7 +49,7 @@ SELECT uuid_text(id), state NOT IN ('QUEUED', 'RUNNING', 'RETRYING') AND dead = 
 WHERE tenant = :tenant AND tenant <> 'default' AND id > unhex(:after, '-') ORDER BY id LIMIT :look;
 
 -- name: list_to_trim_of_default
--- (The index by tenant leaves this tenant out: mostly there is no other, and the ids alone are the order.)
+-- (The index by tenant does not contain this tenant, which is often the only one: then the primary key has the order.)
 SELECT uuid_text(id), tenant = 'default' AND state NOT IN ('QUEUED', 'RUNNING', 'RETRYING') AND dead = 0 FROM executions
 WHERE id > unhex(:after, '-') ORDER BY id LIMIT :look;
 
@@ -74,7 +74,7 @@ WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')
   AND NOT EXISTS (SELECT 1 FROM skips AS s WHERE s.job = j.id);
 
 -- name: list_delivered
--- Notifications that were sent with their only run: their history goes with them.
+-- Returns notifications that their only run has delivered: they are removed with their history.
 SELECT uuid_text(j.id), j.tenant, j.size, 1
 FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
 WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')

@@ -1,10 +1,10 @@
--- Commands on jobs. A page of rows comes in as one JSON parameter and is read with jsonb_each: one call into SQLite a
--- page, so that Python's lock is given up once and not once a row. (With another thread busy, executemany wrote 470
--- rows/s here, the same rows as one page 76,000. json_each would print each row and parse it again.)
--- Where a state is asked for, the three that executions_open holds are named too: SQLite uses a partial index only where
--- its own condition stands in the query. INDEXED BY makes a query that can't use it fail rather than crawl.
+-- Commands on jobs. A page of rows is one JSON parameter, which jsonb_each reads: one call into SQLite for each page, so
+-- that Python's lock is released once, and not once a row. (While another thread is busy, executemany wrote 470 rows/s,
+-- and one page 76,000 rows/s. json_each would print each row and parse it again.)
+-- Queries by state also name the three states of executions_open: SQLite uses a partial index only if the query contains
+-- its condition. With INDEXED BY, a query that can't use the index fails, instead of being slow.
 -- Differs from the PostgreSQL version in that nothing is locked (no `lock_…`, no FOR UPDATE): one thread writes. And open
--- executions are rows of `executions` like the others; PostgreSQL has a second table of them, `open_runs`.
+-- executions are rows of `executions` like the others; PostgreSQL has a second table for them, `open_runs`.
 
 -- name: create_jobs
 -- Differs from the PostgreSQL version in that jobs and timers are two pages: a statement of SQLite writes one table.
@@ -35,15 +35,14 @@ WHERE id = unhex(:job, '-');
 SELECT size FROM jobs WHERE id = unhex(:job, '-');
 
 -- name: get_encrypted
--- Differs from the PostgreSQL version in that jobs are encrypted anew one by one: this command is rare, and runs on the
--- side.
+-- Differs from the PostgreSQL version in that jobs are encrypted again one by one: the command is rare, and not urgent.
 SELECT j.tenant, j.size FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id = unhex(:job, '-') AND t.version = :version;
 
 -- name: reencrypt
 UPDATE jobs SET size = :size, spec = :spec WHERE id = unhex(:job, '-');
 
 -- name: complete_jobs
--- Jobs of the page that have no run left and nothing open.
+-- Completes the jobs of the page that have no due instant and no open execution.
 UPDATE timers SET status = 'COMPLETED'
 WHERE job IN (SELECT unhex(value, '-') FROM jsonb_each(:jobs)) AND status = 'PENDING' AND due_at IS NULL
   AND NOT EXISTS (
@@ -59,7 +58,7 @@ ON CONFLICT DO NOTHING;
 -- name: cancel_waiting
 -- Differs from the PostgreSQL version in that the totals are counted by a query before it: RETURNING has the new state,
 -- not the old one.
--- (Without an instant, for rows that are about to be removed: they end when they were due.)
+-- (:now is NULL for rows that will be removed soon: they end at their due instant.)
 UPDATE executions INDEXED BY executions_open
 SET state = 'CANCELLED', reason = 'cancelled', ended_at = coalesce(:now, due_at), held = 0
 WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state IN ('QUEUED', 'RETRYING');

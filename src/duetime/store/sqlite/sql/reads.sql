@@ -1,8 +1,8 @@
 -- Each block selects one column, `row`: a JSON array in the order of the struct's fields. The reader wraps a block so
--- that all rows come back as one JSON text: one call into SQLite, one decode into typed structs.
--- A job's spec is JSON already and is spliced in as it is: parsing it to print it again would cost more than the rest.
--- What the engine holds comes in another form if it is large (4,096 bytes, and 512 that are always counted): the reader
--- leaves it undecoded then (`domain/held_specs.py`).
+-- that it returns all rows as one JSON text: one call into SQLite, one decode into typed structs.
+-- A job's spec is JSON already and is copied in as it is: to parse and print it again would cost more than the rest.
+-- A large spec (4,096 bytes, and 512 that are always counted) has another form where the engine holds it: the reader
+-- does not decode it (`domain/held_specs.py`).
 
 -- name: list_due_timers
 -- Differs from the PostgreSQL version in that one index has the timers of all shards; PostgreSQL reads a few timers of
@@ -15,7 +15,7 @@ WHERE t.due_at IS NOT NULL AND t.due_at <= :until
   AND (t.due_at, t.tenant, t.job) > (:after_due_at, :after_tenant, unhex(:after_job, '-'))
   AND (:shards IS NULL OR t.shard IN (SELECT value FROM json_each(:shards)))
 ORDER BY t.due_at, t.tenant, t.job
--- A page is bounded in bytes too: as many rows as hold :bytes together, but one at least.
+-- A page is bounded in bytes too: as many rows as have :bytes together, but at least one.
 LIMIT max(1, (
     SELECT count(*) FROM (
         SELECT sum(octet_length(w.spec)) OVER (ORDER BY v.due_at, v.tenant, v.job ROWS UNBOUNDED PRECEDING) AS bytes
@@ -28,10 +28,10 @@ LIMIT max(1, (
     WHERE bytes <= :bytes));
 
 -- name: list_due_timers_beside
--- The same without some tenants: what they have due at one instant may be millions, and is passed over in one step. A step
--- finds the next timer, by its job (a subquery has one column): one of the same tenant, else of the next tenant, else of
--- the next instant. (Not by `(due_at, tenant, job) > (…)`: that walks over all of the instant, 10 ms for 50,000.) There
--- are :steps of them at most.
+-- The same without some tenants: these may have millions of timers due at one instant, which one step skips. A step finds
+-- the next timer, by its job (a subquery has one column): one of the same tenant, else of the next tenant, else of the
+-- next instant. (Not by `(due_at, tenant, job) > (…)`, which reads all timers of the instant: 10 ms for 50,000.) There
+-- are at most :steps steps.
 WITH RECURSIVE walk (due_at, tenant, job) AS (
     SELECT t.due_at, t.tenant, t.job FROM timers AS t
     WHERE t.job = coalesce(
@@ -90,7 +90,7 @@ SELECT coalesce(min(due_at), 'null') AS row FROM (
     FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p CROSS JOIN json_each(:only) AS o);
 
 -- name: list_waiting_tenants
--- One probe finds the next tenant, one when its first is due.
+-- One probe finds the next tenant, another one when its first execution is due.
 WITH RECURSIVE found (tenant) AS (
     SELECT (SELECT min(tenant) FROM executions INDEXED BY executions_waiting_of
             WHERE tenant > :after AND state IN ('QUEUED', 'RETRYING') AND held = 0 AND endpoint >= 0)
@@ -110,7 +110,7 @@ SELECT coalesce(min(due_at), 'null') AS row FROM executions
 WHERE job = unhex(:job, '-') AND state IN ('QUEUED', 'RUNNING', 'RETRYING') AND state <> 'RUNNING' AND held = 0;
 
 -- name: list_workers
--- Up to :bytes of names; those that pass it are the last.
+-- Up to :bytes of names; the worker that exceeds them is the last one.
 SELECT json_array(node, tenant, user_id, name, json(functions), slots, started_at, seen_at, beats) AS row FROM (
     SELECT *, sum(octet_length(functions)) OVER (ORDER BY node DESC ROWS UNBOUNDED PRECEDING) - octet_length(functions)
         AS bytes_before
@@ -141,8 +141,8 @@ WHERE state = 'RUNNING' AND endpoint < 0 AND node = :worker AND tenant = :tenant
 -- name: list_node_claims
 -- Differs from the PostgreSQL version in that it reads all open executions, page by page; PostgreSQL has an index by
 -- node.
--- Of the next :limit open executions after one. There is no index by node: it would cost every start and end of an
--- execution, and a node asks for this twice a minute. The last one is told also if it is not this node's.
+-- Reads the next :limit open executions after one. An index by node would make every start and end of an execution
+-- slower, and a node reads this twice a minute. Executions of other nodes are returned, too, and marked.
 SELECT json_array(uuid_text(id), token, state, uuid_text(job), node IS :node AND state = 'RUNNING') AS row FROM (
     SELECT id, job, state, token, node FROM executions INDEXED BY executions_open
     WHERE state IN ('QUEUED', 'RUNNING', 'RETRYING')
@@ -154,7 +154,7 @@ SELECT json_array(uuid_text(p.execution), p.value) AS row
 FROM json_each(:ids) AS i CROSS JOIN progress AS p ON p.execution = unhex(i.value, '-');
 
 -- name: list_expired_claims
--- As many as hold :bytes together, but one at least: what is left is read next.
+-- As many as have :bytes together, but at least one: the next read returns the others.
 WITH near AS MATERIALIZED (
     SELECT e.id, e.job, e.tenant, e.scheduled_at, e.trigger, e.priority, e.endpoint, e.attempt, e.token, e.cancel_requested
     FROM executions AS e INDEXED BY executions_open
@@ -178,7 +178,7 @@ SELECT json_array(i.value, e.tenant) AS row
 FROM json_each(:ids) AS i CROSS JOIN executions AS e ON e.id = unhex(i.value, '-');
 
 -- name: newest_at
--- (When a node ended is no witness: whoever opens the file writes it down for those that were killed.)
+-- (The end of a node does not count: for a killed node, it is the time of the next start.)
 SELECT coalesce(max(at), 'null') AS row FROM (
     SELECT max(started_at) AS at FROM nodes
     UNION ALL SELECT (SELECT scheduled_at FROM executions ORDER BY id DESC LIMIT 1));
@@ -219,8 +219,8 @@ FROM counters WHERE tenant = '';
 -- name: list_audit_pages
 -- Differs from the PostgreSQL version in that there is one chain, whose number is that of a promoted store in
 -- PostgreSQL.
--- From one page to the next by probes, of the links and of the entries: entries that no link covers are a page without
--- a hash. (An array out of a subquery is text until json() says otherwise.)
+-- Probes of the links and of the entries find the next page: entries that no link covers are a page without a hash. (The
+-- array of a subquery is text unless json() marks it.)
 WITH RECURSIVE pages (link) AS (
     SELECT min(link) FROM (
         SELECT min(link) AS link FROM audit_links WHERE link > :after
@@ -245,7 +245,7 @@ SELECT rtrim(json_array(uuid_text(j.id), j.tenant, t.version), ']') || ',' || j.
 FROM jobs AS j JOIN timers AS t ON t.job = j.id WHERE j.id > unhex(:after, '-') ORDER BY j.id LIMIT :limit;
 
 -- name: load_circuits
--- As list_circuits, and the mark from which on changes are to be read.
+-- As list_circuits, with the mark from which the next read continues.
 SELECT json_array((SELECT last FROM circuit_changes), json((
     SELECT json_group_array(json_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
         SELECT * FROM circuits WHERE failures > 0
