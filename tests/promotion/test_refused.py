@@ -26,7 +26,7 @@ async def test_a_target_that_has_jobs_is_refused(source: Path, target: str):
     store = patient_store(target)
     await store.start()
     job_id = await add_job(store)
-    with pytest.raises(StoreUnusable, match=r"has 1 jobs of its own, .* Create an empty database"):
+    with pytest.raises(StoreUnusable, match=r"has 1 jobs already, .* Create an empty database"):
         await promotion(source, target).run()
     assert (await job_of(store, job_id)).job_id == job_id
     await store.stop()
@@ -36,7 +36,7 @@ async def test_a_target_that_has_jobs_is_refused(source: Path, target: str):
 async def test_a_target_of_another_folder_is_refused(source: Path, target: str, tmp_path: Path):
     await promotion(source, target).run()
     await fill(tmp_path / "another")
-    with pytest.raises(StoreUnusable, match="jobs of its own"):
+    with pytest.raises(StoreUnusable, match="jobs already"):
         await promotion(tmp_path / "another", target).run()
 
 
