@@ -60,7 +60,7 @@ async def nodes(store: Store, clock: HandClock) -> tuple[Stage, Stage]:
         stage.registry, stage.bus, wire.others = registry, wire, [other]
     for name, stage in zip("ab", stages, strict=True):
         await stage.join(node_name=name)
-        await stage.bus.start(stage.engine.term.hear)
+        await stage.bus.start(stage.engine.term.receive)
     await spread(*stages)
     return stages
 
@@ -262,7 +262,7 @@ async def test_a_node_that_gives_up_shards_for_a_new_node_sends_a_hint(store: St
         stage.registry, stage.bus, wire.others = registry, wire, [other]
     for name, stage in (("old", old), ("new", new)):
         await stage.join(node_name=name)
-        await stage.bus.start(stage.engine.term.hear)
+        await stage.bus.start(stage.engine.term.receive)
     assert dict(new.engine.term.membership.owned) == {}
     new.engine.term.membership._wake.clear()
     await old.engine.term.membership.run_once()
