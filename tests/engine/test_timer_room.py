@@ -48,4 +48,4 @@ async def test_claims_of_a_page_in_flight_take_room(stage: Stage, executor: Scri
     executor.let_go()
     await stage.settle()
     await stage.tick()
-    assert {task.job_id for task in executor.attempts} == {job.job_id for job in jobs}
+    assert {attempt.claim.job_id for attempt in executor.attempts} == {job.job_id for job in jobs}
