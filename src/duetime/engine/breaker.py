@@ -24,7 +24,7 @@ from duetime.ports.clock import Clock
 from duetime.ports.store import Store, apply_one
 
 REFRESH = SECOND // 2
-RELOAD = HOUR  # of everything: changes omit forgotten and pruned circuits. Much shorter than closed ones are kept
+RELOAD = HOUR  # between full reads: changes omit forgotten and pruned circuits. Closed ones are kept for much longer
 MOST_KNOWN = 10_000  # circuits: the open ones, then those that failed most recently
 
 log = structlog.get_logger()
