@@ -15,7 +15,7 @@ from unittest.mock import Mock
 import pytest
 
 from cluster.processes import Server, wait_until
-from duetime.domain.wire import MAX_PARTS
+from duetime.domain.http_bounds import MAX_PARTS
 from duetime.executors.connection import BadAnswer, Connection
 from patience import PATIENCE_SECONDS
 from security.raw import MEGABYTE, peak_memory

@@ -8,7 +8,18 @@ from hypothesis import strategies as st
 
 from duetime.domain.identity import Tier
 from duetime.domain.instants import DAY, HOUR, SECOND
-from duetime.domain.limits import MICRO, SHARE, Limit, TierLimits, refusal, remaining, reserve, retry_after, share, take
+from duetime.domain.limits import (
+    MICRO,
+    RESERVED_PART,
+    Limit,
+    TierLimits,
+    refusal,
+    remaining,
+    reservation_size,
+    reserve,
+    retry_after,
+    take,
+)
 from samples import NOW
 
 JOBS = Limit("jobs", 100, DAY)
@@ -100,8 +111,8 @@ def test_what_is_reserved_and_given_back_at_once_leaves_all_as_it_was(limit: Lim
 @given(limits, full_ats)
 def test_a_share_is_a_part_of_what_is_left_and_one_at_least(limit: Limit, full_at: int):
     left = remaining(limit, full_at, NOW)
-    assert share(limit, full_at, NOW) == max(1, left // SHARE)
-    assert share(limit, full_at, NOW) <= max(1, left)
+    assert reservation_size(limit, full_at, NOW) == max(1, left // RESERVED_PART)
+    assert reservation_size(limit, full_at, NOW) <= max(1, left)
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,7 @@ class Limiter:
     async def _ask(self, reservation: _Reservation) -> int:
         """Reserves more requests in the store. Returns how many it granted."""
         now = self._clock.now()
-        wanted = limits.share(reservation.quota.limit, reservation.full_at, now)
+        wanted = limits.reservation_size(reservation.quota.limit, reservation.full_at, now)
         granted, full_at = await apply_one(self._store, TakeRequests(now, reservation.quota, wanted))
         reservation.learn(full_at, now)
         return granted

@@ -19,7 +19,7 @@ from duetime.domain.instants import DAY, HOUR, SECOND
 MICRO = 1000  # µs in a ms
 NOTIFICATIONS = "notifications"
 ALL_USERS = ""  # the user under which a limit of a whole tenant is stored
-SHARE = 20  # a node reserves one part in `SHARE` of the remaining tokens, so it never takes most of a few
+RESERVED_PART = 20  # a node reserves one part in so many of the remaining tokens: if few are left, no node takes most
 
 
 class Limit(msgspec.Struct, frozen=True, array_like=True):
@@ -105,9 +105,9 @@ def reserve(limit: Limit, full_at: int, now: int, wanted: int, given_back: int) 
     return granted, full_at if moved is None else moved
 
 
-def share(limit: Limit, full_at: int, now: int) -> int:
+def reservation_size(limit: Limit, full_at: int, now: int) -> int:
     """Returns how many tokens a node reserves at once: a part of the remaining ones, and at least one."""
-    return max(1, remaining(limit, full_at, now) // SHARE)
+    return max(1, remaining(limit, full_at, now) // RESERVED_PART)
 
 
 def refusal(limit: Limit, full_at: int, now: int, count: int) -> tuple[str, int]:

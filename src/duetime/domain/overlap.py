@@ -89,11 +89,11 @@ Uncounted = tuple[str, int, int | None]  # job, number of executions to subtract
 
 
 class NotRun(NamedTuple):
-    """The executions of a page, by id, that its timers' moves counted but that do not simply run."""
+    """The executions of a page, by id, that the timer moves counted, but that were skipped, held or existed already."""
 
     skipped: frozenset[str]
     held: frozenset[str]
-    decided: frozenset[str]  # their instants have another execution: a clock was set back, say
+    decided: frozenset[str]  # their instants had an execution already: a clock was set back, for example
 
     @property
     def ids(self) -> frozenset[str]:
@@ -116,7 +116,7 @@ def ids_of(executions: Iterable[NewExecution]) -> frozenset[str]:
 
 
 def may_release_another(claim: Claim, end: AttemptEnd) -> bool:
-    """Returns whether another claim may wait for this end. False is certain, unless the clock was set back.
+    """Returns whether a held execution of the job may wait for this end. If False, none does (or the clock was set back).
 
     Under any policy instants that are due together wait for each other. They are at least a second apart, so the first
     of them starts at least a second late.

@@ -1,4 +1,7 @@
-"""Whether, and how long after, a failed attempt is tried again. Pure: jitter is an argument in [0, 1)."""
+"""The rules of retries: which errors may be retried, and the delays. `execution.conclude` decides by them.
+
+Pure: jitter is an argument in [0, 1).
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class TenantQueue:
         self.tenant = tenant
         self.queues: dict[int, EndpointQueue] = {}
         self.rings: list[deque[EndpointQueue]] = [deque() for _ in range(PRIORITIES)]  # not blocked, by priority
-        self.ready = 0  # a bit for each ring that is not empty
+        self.ready = 0  # bits: ring `p` is not empty
         self.is_in_turns = False
         self.running = 0
         self.several = 0  # endpoints with more than one running attempt
@@ -59,7 +59,7 @@ class EndpointQueue:
         self.owner = owner
         self.endpoint = endpoint
         self.waiting: list[deque[Claim] | None] = [None] * PRIORITIES
-        self.ringed = 0  # a bit for each ring of its owner that contains this queue
+        self.ringed = 0  # bits: ring `p` of its owner contains this queue
         self.is_blocked = False
         self.running = 0
         self.held = 0
@@ -110,7 +110,7 @@ class ClaimQueue:
             self._ring(queue, claim.priority, is_new)
 
     def put_back(self, claim: Claim) -> None:
-        """Returns a claim that was taken and did not start to the front of its queue."""
+        """Puts a claim that was taken, but did not start, back at the front of its queue."""
         queue = self.tenants[claim.tenant].queues[claim.endpoint]
         self.waiting[claim.execution_id] = claim
         waiting = queue.waiting[claim.priority]
@@ -188,7 +188,10 @@ class ClaimQueue:
         return None
 
     def _take_of_endpoints_below(self, share: int) -> Claim | None:
-        """Returns a claim of a tenant at its share, for an endpoint below its part of it: other endpoints may hang."""
+        """Returns a claim of a tenant that has its share already, for an endpoint that has less than its part of it.
+
+        Otherwise an endpoint that hangs would block the other endpoints of its tenant.
+        """
         for tenant in islice(self._turns, MOST_LOOKED_AT):
             if tenant.running >= self._tenant_limit or not tenant.several:
                 continue

@@ -102,7 +102,7 @@ class Retention(Service):
 
     async def _sweep(self, now: int) -> int:
         """Sweeps tables that have no index by age: one page of each per turn, then a rest. Returns the next instant."""
-        if now < self._sweep_at <= now + SWEEP_REST:  # further ahead: the clock was set back
+        if now < self._sweep_at <= now + SWEEP_REST:  # (if it is further ahead, the clock was set back: sweep now)
             return now + MINUTE
         commands = self._sweeps(now)
         answers = await self._store.apply(list(commands.values()))

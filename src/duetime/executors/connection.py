@@ -15,7 +15,7 @@ from typing import NoReturn, cast
 
 import httptools
 
-from duetime.domain.wire import MAX_FRAMING_BYTES, MAX_PARTS, PIECE_BYTES, TINY_BYTES, framing_after
+from duetime.domain.http_bounds import MAX_FRAMING_BYTES, MAX_PARTS, PIECE_BYTES, TINY_BYTES, framing_after
 from duetime.ports.executor import NotSent, always
 
 MAX_BODY_BYTES = 65_536

@@ -2,9 +2,9 @@
 
 uvicorn closes a connection that is idle between requests (`timeout_keep_alive`). It waits forever for a request's
 head and for the rest of its body, and accepts a head, chunk extensions and trailers of any size. Here a whole head must
-arrive within some seconds, all bytes that are not body are bounded (`domain.wire`), trailers are refused, a body must
-not fall silent or come byte by byte, and the client must read the response. A slow body is allowed: a batch is read as
-it comes.
+arrive within some seconds, all bytes that are not body are bounded (`domain.http_bounds`), trailers are refused, a body
+must not fall silent or come byte by byte, and the client must read the response. A slow body is allowed: a batch is
+read as it comes.
 
 A response that is sent before its request's body has ended closes the connection: the rest of that body is not parsed,
 and is read only as long as the client needs to receive the response (`linger`).
@@ -26,15 +26,15 @@ from duetime.api.http.joining import JoiningTransport
 from duetime.api.http.refusal_log import refusal_log
 from duetime.api.http.refusals import Refusal
 from duetime.api.http.starts import REQUESTS_PER_ROUND, Starts
-from duetime.domain.sockets import Seat, Sockets, address_group
-from duetime.domain.wire import (
+from duetime.domain.http_bounds import (
     MAX_FRAMING_BYTES,
     MAX_HEADERS,
-    MAX_TARGET_BYTES,
+    MAX_REQUEST_TARGET_BYTES,
     PIECE_BYTES,
     framing_after,
     is_too_slow,
 )
+from duetime.domain.sockets import Seat, Sockets, address_group
 
 HEAD_SECONDS = 10.0  # from the connection, or from a request's first byte
 BODY_SECONDS = 60.0  # between two pieces of a body, or of a response as the client reads it
@@ -210,7 +210,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         self.url += url
-        if len(self.url) > MAX_TARGET_BYTES:
+        if len(self.url) > MAX_REQUEST_TARGET_BYTES:
             raise _Refused(refusals.LONG_TARGET)
 
     def on_headers_complete(self) -> None:

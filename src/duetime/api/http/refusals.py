@@ -11,7 +11,7 @@ from duetime.api.gate import ALWAYS
 from duetime.api.limiter import NO_LIMIT_HEADERS
 from duetime.api.problems import MEDIA_TYPE, problem_of
 from duetime.domain.errors import DuetimeError, InvalidRequest, Overloaded
-from duetime.domain.wire import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, MAX_HEADERS, MAX_TARGET_BYTES
+from duetime.domain.http_bounds import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, MAX_HEADERS, MAX_REQUEST_TARGET_BYTES
 
 
 class Refusal:
@@ -39,7 +39,7 @@ NO_HTTP = Refusal(InvalidRequest("this is not a valid HTTP/1.1 request; check it
 GIANT_HEAD = Refusal(InvalidRequest(f"the request's headers have more than {MAX_FRAMING_BYTES} bytes; send less"), 431)
 LONG_TARGET = Refusal(
     InvalidRequest(
-        f"the request's target, its path and query, has more than {MAX_TARGET_BYTES} bytes; send less of it"
+        f"the request's target, its path and query, has more than {MAX_REQUEST_TARGET_BYTES} bytes; send less of it"
     ),
     414,
 )

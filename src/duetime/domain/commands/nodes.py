@@ -36,6 +36,8 @@ class StartNode(Command[int], frozen=True):
 
 
 class StopNode(Command[None], frozen=True):
+    """Leave: the node is fenced, by itself. Returns None."""
+
     now: int
     node: int
 
@@ -79,8 +81,8 @@ class Prune(Command[int], frozen=True):
     `keys_before`, circuits without an event since `circuits_before`, nodes that ended before `nodes_before` (once
     history is pruned: until then it may name them), and API keys that were revoked or expired before `revoked_before`.
     Returns the largest number of rows removed of one kind: if it is `limit`, there may be more.
-    History older than `skips_before` is past its retention. A store that keeps each day apart may remove a whole
-    day before it at once, whatever the limit, and may keep the day of `skips_before` until that day has passed.
+    `skips_before` is the limit of the whole retention. So a store that keeps each day apart may remove days that end
+    before it at once, whatever `limit` is, and may keep the day of `skips_before` until that day has passed.
     """
 
     before: int

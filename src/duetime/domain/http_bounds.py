@@ -6,9 +6,9 @@ Both directions share these rules: a client that sends a request to the API, and
 
 from __future__ import annotations
 
-MAX_FRAMING_BYTES = 64 * 1024  # in a row, or beyond what the body pays for
-FREE_FRAMING = 4  # a body of so many bytes pays for one byte of framing: chunks of 24 bytes on average are free
-MAX_TARGET_BYTES = 8 * 1024  # of a request: its path and query, the length that RFC 9112 recommends to support
+MAX_FRAMING_BYTES = 64 * 1024  # without body in between, or beyond one byte for each FREE_FRAMING bytes of body
+FREE_FRAMING = 4  # with chunks of 24 bytes on average no framing counts
+MAX_REQUEST_TARGET_BYTES = 8 * 1024  # of a request: its path and query, the length that RFC 9112 recommends to support
 MAX_HEADERS = 256  # in a request: of the shortest ones, 64 kB hold 10,000, and each is handled by itself
 MAX_PARTS = 2000  # of a response: headers, trailers, interim responses, and chunks that are tiny
 TINY_BYTES = 16  # a chunk of less counts as a part: handling it costs more than what it brings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from duetime.domain.wire import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, framing_after, is_too_slow
+from duetime.domain.http_bounds import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES, framing_after, is_too_slow
 
 
 def framing_of(chunk: int, chunks: int) -> int:
