@@ -116,7 +116,7 @@ def ids_of(executions: Iterable[NewExecution]) -> frozenset[str]:
 
 
 def may_release_another(claim: Claim, end: AttemptEnd) -> bool:
-    """Returns whether a held execution of the job may wait for this end. If False, none does (or the clock was set back).
+    """Returns whether a held execution may wait for this end. If False, none does (or the clock was set back).
 
     Under any policy instants that are due together wait for each other. They are at least a second apart, so the first
     of them starts at least a second late.
