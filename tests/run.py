@@ -23,7 +23,8 @@ NO_TESTS = 5  # pytest's exit code when nothing of that kind was asked for
 INTERRUPTED = 130
 MEMORY = Path("/dev/shm")
 LEAST_MEMORY_BYTES = 8 << 30
-MARKED = {"test": "not soak", "check": "not slow", "hard": "not soak"}
+MODES = ("test", "check", "hard")
+FAST = ("unit", "engine", "docs", "contract", "store", "compat")  # folders of `make check`: 90 seconds at most
 
 # Hogs and the writer end with their parent, also when it is killed. They are told who that is: when they ask, it may
 # be gone.
@@ -78,18 +79,26 @@ def checks() -> list[Part]:
     ]
 
 
-def tests(marked: str, arguments: Sequence[str]) -> list[Part]:
-    """First what may run side by side, then clusters, then the rest alone. tests/conftest.py says which is which."""
+def _tests(name: str, marks: str, *arguments: str) -> Part:
+    command = [sys.executable, "-m", "pytest", "-rs", "-m", f"not soak and {marks}", *arguments]
+    return Part(name, command, (0, NO_TESTS))
 
-    def part(name: str, marks: str, *options: str) -> Part:
-        command = [sys.executable, "-m", "pytest", "-rs", *options, "-m", f"({marked}) and {marks}", *arguments]
-        return Part(name, command, (0, NO_TESTS))
 
+SIDE_BY_SIDE = ("-n", "4", "--dist", "loadfile", "--no-loadscope-reorder")
+
+
+def tests(arguments: Sequence[str]) -> list[Part]:
+    """First the tests that can run side by side, then clusters, then those that run alone (tests/conftest.py)."""
     return [
-        part("side by side", "not alone and not cluster", "-n", "4", "--dist", "loadfile", "--no-loadscope-reorder"),
-        part("clusters", "cluster", "-n", "5", "--dist", "worksteal"),
-        part("alone", "alone"),
+        _tests("side by side", "not alone and not cluster", *SIDE_BY_SIDE, *arguments),
+        _tests("clusters", "cluster", "-n", "5", "--dist", "worksteal", *arguments),
+        _tests("alone", "alone", *arguments),
     ]
+
+
+def fast_tests(arguments: Sequence[str]) -> list[Part]:
+    folders = [str(Path(__file__).with_name(folder)) for folder in FAST]
+    return [_tests("fast tests", "not slow", *SIDE_BY_SIDE, *arguments, *folders)]
 
 
 def run(part: Part, environment: dict[str, str]) -> None:
@@ -189,7 +198,7 @@ def run_hard(arguments: list[str], environment: dict[str, str]) -> int:
     if arguments[:1] == ["--seed"]:
         seed, arguments = int(arguments[1]), arguments[2:]
     say(f"seed {seed}; the same again: make hard-test SEED={seed}")
-    parts = tests(MARKED["hard"], [f"--hypothesis-seed={seed}", *arguments])
+    parts = tests([f"--hypothesis-seed={seed}", *arguments])
     try:
         with busy_machine():
             return run_all(parts, {**environment, "DUETIME_TEST_SEED": str(seed)})
@@ -199,7 +208,7 @@ def run_hard(arguments: list[str], environment: dict[str, str]) -> int:
 
 def main(arguments: Sequence[str]) -> int:
     what, *others = arguments or [""]
-    if what not in MARKED:
+    if what not in MODES:
         say(str(__doc__))
         return 2
     signal.signal(signal.SIGTERM, end)
@@ -209,7 +218,8 @@ def main(arguments: Sequence[str]) -> int:
     if what == "hard":
         return run_hard(others, environment)
     with files_in_memory() as variables:
-        return run_all([*checks(), *tests(MARKED[what], others)], environment | variables)
+        parts = tests(others) if what == "test" else fast_tests(others)
+        return run_all([*checks(), *parts], environment | variables)
 
 
 if __name__ == "__main__":

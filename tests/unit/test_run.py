@@ -54,8 +54,14 @@ def test_the_tests_that_failed_are_named(tmp_path: Path, capfd: pytest.CaptureFi
 
 
 def test_each_test_belongs_to_one_part():
-    said = [part.command[part.command.index("-m", 2) + 1] for part in run.tests("not soak", [])]
-    assert said == [f"(not soak) and {marks}" for marks in ("not alone and not cluster", "cluster", "alone")]
+    marks = [part.command[part.command.index("-m", 2) + 1] for part in run.tests([])]
+    assert marks == [f"not soak and {kind}" for kind in ("not alone and not cluster", "cluster", "alone")]
+
+
+def test_a_check_runs_the_fast_folders():
+    (fast,) = run.fast_tests(["-k", "cron"])
+    assert fast.command[-len(run.FAST) - 2 :][:2] == ["-k", "cron"]
+    assert all(Path(folder).is_dir() for folder in fast.command[-len(run.FAST) :])
 
 
 def test_what_keeps_the_machine_busy_ends_with_it():
