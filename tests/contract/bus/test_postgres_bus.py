@@ -84,7 +84,7 @@ async def test_many_hints_are_merged_into_few(two: tuple[Listener, Listener]):
     assert len(other.heard) <= 3
 
 
-async def test_a_bus_whose_connection_was_lost_comes_back(two: tuple[Listener, Listener]):
+async def test_a_bus_reconnects_after_its_connection_was_lost(two: tuple[Listener, Listener]):
     one, other = two
     async with connected(server_url()) as admin:
         ended = await admin.fetchval(
@@ -97,7 +97,7 @@ async def test_a_bus_whose_connection_was_lost_comes_back(two: tuple[Listener, L
     await other.until(lambda: Hint(waiting_at=7) in other.heard)
 
 
-async def test_a_server_that_said_goodbye_and_did_not_hang_up_is_left():
+async def test_a_bus_leaves_a_server_that_ends_its_session_without_closing_the_connection():
     """As it is for a moment whenever a server ends a connection: what is sent then is refused by the driver itself."""
     proxy = Proxy(server_url())
     proxy.hides_hanging_up = True
@@ -110,7 +110,7 @@ async def test_a_server_that_said_goodbye_and_did_not_hang_up_is_left():
         await _acquaint(one, other)
 
 
-async def test_what_is_no_hint_is_passed_over(two: tuple[Listener, Listener]):
+async def test_an_invalid_hint_is_ignored(two: tuple[Listener, Listener]):
     one, other = two
     async with connected(server_url()) as admin:
         for payload in ("", "hello", '["x"]', '["x", [1, "2"]]', "\u2603"):
@@ -120,7 +120,7 @@ async def test_what_is_no_hint_is_passed_over(two: tuple[Listener, Listener]):
     assert other.heard == [Hint(waiting_at=7)]
 
 
-async def test_a_bus_that_cannot_be_reached_holds_up_neither_start_nor_stop():
+async def test_an_unreachable_bus_delays_neither_start_nor_stop():
     bus = PostgresBus("postgresql://nobody@127.0.0.1:9/nowhere")
     async with asyncio.timeout(PATIENCE_SECONDS):
         await bus.start(lambda hint: None)
@@ -136,7 +136,7 @@ async def test_a_single_node_sends_no_hints():
     assert heard == []
 
 
-def test_a_merged_hint_says_no_less_than_either():
+def test_a_merged_hint_covers_both_hints():
     one = Hint(due_at=5, due_until=9, cancel=("a",))
     other = Hint(due_at=7, due_until=11, waiting_at=3, cancel=("b",))
     assert one.merged(other) == Hint(5, 11, 3, ("a", "b"))

@@ -53,7 +53,7 @@ async def _is(connection: Any, sql: str, value: object) -> bool:
     return bool(await connection.fetchval(sql) == value)
 
 
-async def test_two_nodes_that_take_at_once_share_without_overlap(
+async def test_concurrent_takes_of_two_nodes_do_not_overlap(
     world: PostgresWorld, registry: Registry, other: Registry, gate: Any
 ):
     await registry.join(1, "a", TIMER)
@@ -82,7 +82,7 @@ async def test_a_shard_taken_since_the_snapshot_is_not_taken_again(world: Postgr
     assert (await registry.view()).shards[0] == Holding(2, 1)
 
 
-async def test_a_renewal_in_time_keeps_its_shards_from_a_node_that_saw_it_expired(
+async def test_a_renewal_in_time_keeps_its_shards_although_another_node_read_an_expired_lease(
     world: PostgresWorld, other: Registry, gate: Any
 ):
     # A renewal counts from when it was checked, not from when its wait was over. Let it outlive that wait.
@@ -123,9 +123,7 @@ async def waits_in_time(gate: Any, renewing: asyncio.Task[Any]) -> bool:
     return False
 
 
-async def test_a_renewal_that_meets_the_end_of_its_lease_is_refused(
-    world: PostgresWorld, registry: Registry, gate: Any
-):
+async def test_a_renewal_at_the_end_of_its_lease_is_refused(world: PostgresWorld, registry: Registry, gate: Any):
     await registry.join(1, "a", TIMER)
     await registry.take(1, ALL)
     async with gate.transaction():  # as `take` writes it
@@ -137,7 +135,7 @@ async def test_a_renewal_that_meets_the_end_of_its_lease_is_refused(
         await renewing
 
 
-async def test_a_taker_whose_lease_is_being_ended_gets_nothing(world: PostgresWorld, registry: Registry, gate: Any):
+async def test_a_node_whose_lease_is_being_ended_takes_nothing(world: PostgresWorld, registry: Registry, gate: Any):
     await registry.join(1, "a", TIMER)
     async with gate.transaction():
         await gate.execute("UPDATE leases SET ended = true WHERE node = 1")
@@ -147,7 +145,7 @@ async def test_a_taker_whose_lease_is_being_ended_gets_nothing(world: PostgresWo
     assert (await registry.view()).shards == (Holding(None, 0),) * SHARDS
 
 
-async def test_taking_from_a_expired_node_does_not_end_the_one_that_replaces_it(
+async def test_a_take_from_an_expired_node_does_not_end_its_replacement(
     world: PostgresWorld, registry: Registry, other: Registry, gate: Any
 ):
     await registry.join(1, "a", TIMER)
@@ -163,7 +161,7 @@ async def test_taking_from_a_expired_node_does_not_end_the_one_that_replaces_it(
     assert (await other.take(2, (0,))) | (await taking) == {0: 2}
 
 
-async def test_a_renewal_does_not_wait_for_others(world: PostgresWorld, registry: Registry, gate: Any):
+async def test_a_renewal_does_not_wait_for_other_calls(world: PostgresWorld, registry: Registry, gate: Any):
     await registry.join(1, "a", TIMER)
     async with gate.transaction():
         await gate.execute(SQL["release"], 9, [0], [0])  # holds the turn until it is committed

@@ -20,7 +20,7 @@ from snapshot import recount, snapshot, totals
 CHILD = Path(__file__).with_name("child.py")
 
 
-async def test_a_store_that_is_opened_again_is_as_it_was_left(make_store: MakeStore):
+async def test_a_reopened_store_has_the_same_content(make_store: MakeStore):
     store = make_store()
     await store.start()
     node = await one(store, c.StartNode(NOW, "node-1"))
@@ -39,7 +39,7 @@ async def test_a_store_that_is_opened_again_is_as_it_was_left(make_store: MakeSt
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_what_was_asked_for_before_a_stop_is_answered(make_store: MakeStore):
+async def test_commands_sent_before_a_stop_are_applied(make_store: MakeStore):
     store = make_store()
     await store.start()
     writes = [asyncio.ensure_future(one(store, c.CreateJobs(NOW, (new_job(),)))) for _ in range(100)]
@@ -54,7 +54,7 @@ async def test_what_was_asked_for_before_a_stop_is_answered(make_store: MakeStor
     await again.stop()
 
 
-async def test_a_store_that_has_stopped_takes_no_more_writes(make_store: MakeStore):
+async def test_a_stopped_store_accepts_no_writes(make_store: MakeStore):
     store = make_store()
     await store.start()
     await store.stop()

@@ -151,7 +151,7 @@ def grown(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, tuple[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cycles", [2, pytest.param(4, marks=pytest.mark.soak)])
-async def test_after_each_retention_period_every_table_is_back_at_its_size(
+async def test_every_table_is_back_at_its_size_after_each_retention_period(
     store: Store, raw: Raw, backend: str, tmp_path: Path, cycles: int
 ):
     executor = ScriptedExecutor()

@@ -52,7 +52,7 @@ async def test_a_one_off_that_is_not_sent_is_completed_and_swept(store: Store, n
     assert await store.get_job(TENANT, job_id) is None
 
 
-async def test_in_a_page_with_others_it_is_completed_too(store: Store, node: int):
+async def test_a_one_off_that_is_not_sent_is_completed_in_a_page_with_others(store: Store, node: int):
     jobs = [await add_job(store, spec("immediate")) for _ in range(3)]
     _, claims = await fire(store, node, NOW)
     first, second, third = claims
@@ -65,7 +65,7 @@ async def test_in_a_page_with_others_it_is_completed_too(store: Store, node: int
     assert set(jobs) == set(statuses)
 
 
-async def test_what_is_not_sent_does_not_count_towards_the_most_runs(store: Store, node: int):
+async def test_an_execution_that_is_not_sent_does_not_count_towards_max_runs(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=2))
     await fire_and_skip(store, node, DUE)
     assert (await job_of(store, job_id)).fired == 0
@@ -87,7 +87,7 @@ async def test_a_skipped_last_run_whose_timetable_is_over_completes_the_job(stor
     assert (found.status, found.fired, found.due_at) == (JobStatus.COMPLETED, 0, None)
 
 
-async def test_a_run_by_hand_that_is_not_sent_gives_no_run_back(store: Store, node: int):
+async def test_a_manual_execution_that_is_not_sent_returns_no_run(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=2))
     _, (claim,) = await fire(store, node, DUE)
     await finish(store, node, DUE, ended(claim, now=DUE))
@@ -98,7 +98,9 @@ async def test_a_run_by_hand_that_is_not_sent_gives_no_run_back(store: Store, no
 
 
 @pytest.mark.parametrize("on_slow_path", [False, True])
-async def test_several_that_are_not_sent_give_each_theirs_back(store: Store, node: int, on_slow_path: bool):
+async def test_each_of_several_executions_that_are_not_sent_returns_its_run(
+    store: Store, node: int, on_slow_path: bool
+):
     job_id = await add_job(store, spec("every 1s", overlap="allow", max_runs=3))
     _, claims = await fire(store, node, NOW + 3_000)
     assert len(claims) == 3
@@ -110,7 +112,7 @@ async def test_several_that_are_not_sent_give_each_theirs_back(store: Store, nod
     assert (found.fired, found.due_at, found.status) == (0, NOW + 4_000, JobStatus.PENDING)
 
 
-async def test_a_job_that_was_paused_meanwhile_goes_on_when_it_is_resumed(store: Store, node: int):
+async def test_a_job_that_was_paused_meanwhile_continues_when_it_is_resumed(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=1))
     _, (claim,) = await fire(store, node, DUE)
     await one(store, c.PauseJob(DUE, TENANT, job_id, "ann", ""))
@@ -119,7 +121,7 @@ async def test_a_job_that_was_paused_meanwhile_goes_on_when_it_is_resumed(store:
     assert (found.status, found.fired, found.due_at, found.resume_at) == (JobStatus.PAUSED, 0, None, DUE + MINUTE)
 
 
-async def test_a_job_that_was_cancelled_meanwhile_stays_so(store: Store, node: int):
+async def test_a_job_that_was_cancelled_meanwhile_stays_cancelled(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=1))
     _, (claim,) = await fire(store, node, DUE)
     await one(store, c.CancelJob(DUE, TENANT, job_id))

@@ -83,7 +83,7 @@ async def by_cursor(store: Store, query: JobQuery) -> list[JobRecord]:
     return seen
 
 
-async def test_each_sees_the_jobs_that_are_theirs_in_every_order_and_page(filled: Store):
+async def test_each_owner_sees_their_own_jobs_in_every_order_and_page(filled: Store):
     for tenant, owner in WHO:
         mine = await all_jobs(filled, tenant, owner)
         assert len(mine) == (0 if "nobody" in (tenant, owner) else 18 if owner is None else 6)
@@ -107,7 +107,7 @@ JOB_FILTERS: list[tuple[dict[str, Any], Any]] = [
 ]  # fmt: skip
 
 
-async def test_an_owner_filters_their_jobs_like_anybody(filled: Store):
+async def test_an_owner_can_filter_their_jobs(filled: Store):
     for tenant, owner in WHO:
         mine = await all_jobs(filled, tenant, owner)
         for filtered, holds in JOB_FILTERS:
@@ -148,7 +148,7 @@ EXECUTION_FILTERS: list[tuple[dict[str, Any], Any]] = [
 ]  # fmt: skip
 
 
-async def test_each_sees_the_executions_of_their_jobs(filled: Store):
+async def test_each_owner_sees_the_executions_of_their_jobs(filled: Store):
     for tenant, owner in WHO:
         theirs = await all_executions(filled, tenant, owner)
         for filtered, holds in EXECUTION_FILTERS:
@@ -166,7 +166,7 @@ async def test_each_sees_the_executions_of_their_jobs(filled: Store):
             assert seen == expected, query
 
 
-async def test_an_owner_that_names_a_job_sees_its_executions_if_it_is_theirs(filled: Store):
+async def test_an_owner_sees_the_executions_of_a_named_job_only_if_it_is_their_own(filled: Store):
     for tenant in TENANTS:
         for job in await filled.list_jobs(JobQuery(tenant, limit=4)):
             expected = await filled.list_executions(ExecutionQuery(tenant, job_id=job.job_id))
