@@ -47,7 +47,7 @@ asyncio.run(main())
 """
 
 
-async def test_a_line_wakes_whoever_waits_for_it_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_line_wakes_the_followers_on_the_same_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     for name in ("FLUSH_SECONDS", "LOOK_SECONDS"):  # so that no look, and no append, could be what shows it
         monkeypatch.setattr(folder, name, 3600.0)
     logs = FolderLogs(tmp_path, LIMIT, SystemClock())

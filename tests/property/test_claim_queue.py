@@ -158,7 +158,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_nothing_is_left_behind_whatever_happens(seed: int):
+async def test_counters_equal_a_recount_and_no_claim_that_could_start_waits(seed: int):
     world = World(random.Random(seed))
     for _ in range(60):
         world.step()

@@ -120,7 +120,9 @@ def test_days_agree_with_a_walk_over_the_calendar(
 
 @examples(40, 120)
 @given(weekday_terms(), st.sampled_from([2, 3, 7]), st.dates(date(1970, 1, 1), date(2100, 1, 1)))
-def test_a_starred_day_field_means_both(weekday: tuple[str, Test], step: int, start: date) -> None:
+def test_with_a_star_in_a_day_field_both_day_fields_must_match(
+    weekday: tuple[str, Test], step: int, start: date
+) -> None:
     text, test = weekday
     walk = (start + timedelta(days=n) for n in range(500))
     expected = [day for day in walk if (day.day - 1) % step == 0 and test(day)][:6]
@@ -129,7 +131,7 @@ def test_a_starred_day_field_means_both(weekday: tuple[str, Test], step: int, st
 
 @examples(60, 150)
 @given(date_terms(), weekday_terms(), samples.months, st.booleans())
-def test_never_fires_agrees_with_four_hundred_years(
+def test_refused_schedules_are_those_without_a_day_in_four_hundred_years(
     dates: tuple[str, Test], weekday: tuple[str, Test], month: str, starred: bool
 ) -> None:
     expr = parse(f"0 0 {'*/31' if starred else dates[0]} {month} {weekday[0] if starred else '*'}")
@@ -210,7 +212,7 @@ def test_clock_changes_agree_with_a_walk_over_local_times(
 
 @examples(80, 300)
 @given(samples.expressions(), samples.places_and_times(), policies)
-def test_instants_only_move_forward_and_do_not_depend_on_where_one_starts(
+def test_instants_ascend_and_do_not_depend_on_the_start_of_the_search(
     text: str, place: tuple[str, int], dst: Dst
 ) -> None:
     key, after = place
@@ -305,7 +307,7 @@ WEEKDAY_FIELDS = [
 ]
 
 
-def test_equal_words_mean_equal_times() -> None:
+def test_schedules_with_the_same_description_have_the_same_instants() -> None:
     by_words: dict[str, tuple[object, ...]] = {}
     chance = random.Random(7)
     sixty = [*TIME_FIELDS, "0,30", "45-59", "*/15"]

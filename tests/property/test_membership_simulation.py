@@ -232,7 +232,7 @@ class Cluster:
 
 
 @pytest.mark.parametrize("seed", LONG_SEEDS)
-async def test_at_most_one_node_believes_and_each_shard_gets_an_owner(seed: int):
+async def test_at_most_one_node_owns_a_shard_and_each_shard_gets_an_owner(seed: int):
     cluster = Cluster(seed)
     for name in ("n0", "n1", "n2"):
         cluster.start(name)
@@ -252,7 +252,7 @@ async def test_at_most_one_node_believes_and_each_shard_gets_an_owner(seed: int)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_after_a_death_its_shards_are_owned_within_a_ttl_and_after_a_leave_within_a_heartbeat(seed: int):
+async def test_shards_get_a_new_owner_within_a_ttl_after_a_kill_and_within_a_heartbeat_after_a_leave(seed: int):
     cluster = Cluster(seed)
     names = [f"n{number}" for number in range(2 + seed % 5)]
     for name in names:

@@ -86,21 +86,21 @@ def fewest_given_up(view: View) -> int:
 
 
 @given(views(), st.randoms(use_true_random=False))
-def test_two_rounds_of_heartbeats_in_any_order_make_it_even(view: View, chance: Random):
+def test_two_rounds_of_heartbeats_in_any_order_make_shares_even(view: View, chance: Random):
     for _ in range(2):
         view, _ = one_after_the_other(view, chance)
     assert is_even(view)
 
 
 @given(views(), st.randoms(use_true_random=False))
-def test_three_rounds_in_which_all_act_on_the_same_view_make_it_even(view: View, chance: Random):
+def test_three_rounds_on_the_same_view_make_shares_even(view: View, chance: Random):
     for _ in range(3):
         view = all_at_once(view, chance)
     assert is_even(view)
 
 
 @given(views(), st.randoms(use_true_random=False))
-def test_no_more_is_given_up_than_it_takes(view: View, chance: Random):
+def test_no_unneeded_shard_is_released(view: View, chance: Random):
     fewest, total = fewest_given_up(view), 0
     for _ in range(4):
         view, given_up = one_after_the_other(view, chance)
@@ -109,7 +109,7 @@ def test_no_more_is_given_up_than_it_takes(view: View, chance: Random):
 
 
 @given(views())
-def test_what_is_even_rests(view: View):
+def test_no_shard_moves_when_shares_are_even(view: View):
     chance = Random(1)
     for _ in range(4):
         view, _ = one_after_the_other(view, chance)
@@ -117,7 +117,7 @@ def test_what_is_even_rests(view: View):
 
 
 @given(views())
-def test_no_node_takes_a_living_nodes_shard_or_gives_up_a_foreign_one(view: View):
+def test_no_node_takes_a_shard_of_a_living_node_or_releases_one_of_another(view: View):
     for node in nodes_of(view):
         moves = rebalance(view, node)
         assert all(view.shards[shard].owner not in nodes_of(view) for shard in moves.take)
@@ -126,7 +126,7 @@ def test_no_node_takes_a_living_nodes_shard_or_gives_up_a_foreign_one(view: View
 
 
 @given(views())
-def test_in_the_same_view_a_free_shard_is_wanted_twice_only_if_too_few_are_free(view: View):
+def test_two_nodes_with_the_same_view_take_the_same_shard_only_if_too_few_are_free(view: View):
     wanted = [shard for node in nodes_of(view) for shard in rebalance(view, node).take]
     free = sum(holding.owner not in nodes_of(view) for holding in view.shards)
     if len(wanted) <= free:
@@ -137,7 +137,7 @@ def test_in_the_same_view_a_free_shard_is_wanted_twice_only_if_too_few_are_free(
 
 @settings(max_examples=8)
 @given(st.randoms(use_true_random=False))
-def test_a_join_moves_one_share_and_a_leave_moves_what_was_left(chance: Random):
+def test_a_join_moves_one_share_and_a_leave_moves_the_shards_of_the_node(chance: Random):
     timers, view = {1}, View(0, members_of({1}), (Holding(None, 0),) * SHARDS)
     for number in range(2, 30):
         view, _ = settle(View(0, members_of(timers), view.shards), chance)

@@ -47,7 +47,7 @@ def test_no_handler_imports_a_clock(path: Path):
     assert imported.isdisjoint({"time", "datetime", "random", "secrets", "uuid", "os"})
 
 
-def test_the_search_finds_what_it_looks_for():
+def test_the_search_finds_the_allowed_reads_of_a_clock():
     assert len(FILES) >= 8
     assert len(MODULES) >= 15
     found = {name for path in FILES for name, sql in blocks(path).items() if CLOCKS.search(sql)}

@@ -21,13 +21,13 @@ def debugging() -> Iterator[None]:
     structlog.configure(**before)
 
 
-def test_nothing_is_written_unless_it_is_turned_on():
+def test_a_debug_line_is_written_only_at_the_level_debug():
     with capture_logs() as logs:
         debug("a page was fired", jobs=3)
     assert logs == []
 
 
-def test_a_line_has_its_facts(debugging: None):
+def test_a_debug_line_has_its_values(debugging: None):
     with capture_logs() as logs:
         debug("a page was fired", jobs=3)
     assert logs == [{"event": "a page was fired", "jobs": 3, "log_level": "debug"}]

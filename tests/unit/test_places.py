@@ -9,7 +9,7 @@ import pytest
 from duetime.places import Places
 
 
-async def test_one_below_its_share_enters_beside_those_that_are_stuck():
+async def test_a_tenant_below_its_share_is_admitted_although_others_are_stuck():
     places = Places(2, most=10)
     for _ in range(2):
         await places.enter("hostile")

@@ -17,18 +17,18 @@ def test_ids_of_one_millisecond_rise_in_the_order_they_were_made():
     assert ids == sorted(set(ids))
 
 
-def test_they_rise_from_the_highest_first_number_too():
+def test_ids_rise_from_the_highest_first_number_too():
     chance = rising(lambda size: b"\xff" * size)
     ids = [make_id(NOW, chance(10)) for _ in range(1000)]
     assert ids == sorted(set(ids))
 
 
-def test_two_nodes_do_not_meet():
+def test_two_nodes_do_not_create_the_same_ids():
     one, other = rising(os.urandom), rising(os.urandom)
     assert not {make_id(NOW, one(10)) for _ in range(1000)} & {make_id(NOW, other(10)) for _ in range(1000)}
 
 
-def test_they_spread_over_the_shards():
+def test_ids_spread_over_the_shards():
     chance = rising(os.urandom)
     counts = Counter(shard_of(make_id(NOW, chance(10))) for _ in range(16_000))
     assert len(counts) == SHARDS

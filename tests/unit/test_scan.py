@@ -41,7 +41,7 @@ def test_a_secret_of_each_kind_is_found(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", PLAIN)
-def test_what_is_no_secret_is_not_found(text: str) -> None:
+def test_text_that_is_no_secret_is_not_found(text: str) -> None:
     assert list(scan.scan("file", text)) == []
 
 
@@ -62,7 +62,7 @@ def test_a_secret_in_the_repository_fails_the_scan_and_is_not_printed(
     assert RANDOM not in said
 
 
-def test_what_is_allowed_passes_and_what_is_allowed_in_vain_does_not(
+def test_an_allowed_value_passes_and_an_unneeded_allowance_does_not(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (repository / "settings.py").write_text(f'PASSWORD = "{RANDOM}"\n')
@@ -74,7 +74,7 @@ def test_what_is_allowed_passes_and_what_is_allowed_in_vain_does_not(
     assert "is not needed any more" in capsys.readouterr().out
 
 
-def test_ignored_files_are_not_looked_at_and_without_git_it_says_so(
+def test_ignored_files_are_not_read_and_a_missing_git_is_an_error(
     repository: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (repository / ".gitignore").write_text("*.keys\n")

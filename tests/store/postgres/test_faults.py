@@ -95,7 +95,7 @@ async def fire_when(store: Store, node: int, trap: Any) -> c.Fired:
 # The doubt about a COMMIT
 
 
-async def test_a_commit_whose_answer_was_lost_is_found_and_not_done_again(behind: PostgresStore, proxy: Proxy):
+async def test_a_commit_whose_response_was_lost_is_found_and_not_repeated(behind: PostgresStore, proxy: Proxy):
     job_id = await add_job(behind)
     node = await one(behind, c.StartNode(NOW, "node-1"))
     fired = await fire_when(behind, node, lambda: setattr(proxy, "swallow_answer_to", b"COMMIT\0"))
@@ -106,7 +106,7 @@ async def test_a_commit_whose_answer_was_lost_is_found_and_not_done_again(behind
     assert await totals(behind) == await recount(behind)
 
 
-async def test_a_commit_that_never_arrived_is_done_again(doubting: PostgresStore, proxy: Proxy):
+async def test_a_commit_that_never_arrived_is_repeated(doubting: PostgresStore, proxy: Proxy):
     job_id = await add_job(doubting)
     node = await one(doubting, c.StartNode(NOW, "node-1"))
     fired = await fire_when(doubting, node, lambda: setattr(proxy, "swallow_before", b"COMMIT\0"))
@@ -118,7 +118,7 @@ async def test_a_commit_that_never_arrived_is_done_again(doubting: PostgresStore
 
 
 @pytest.mark.parametrize("trap", ["swallow_answer_to", "swallow_before"])
-async def test_a_create_in_doubt_is_there_once_and_answered(doubting: PostgresStore, proxy: Proxy, trap: str):
+async def test_a_create_in_doubt_is_stored_once_and_gets_a_response(doubting: PostgresStore, proxy: Proxy, trap: str):
     await add_job(doubting)
     setattr(proxy, trap, b"COMMIT\0")
     jobs = [new_job() for _ in range(3)]
@@ -128,7 +128,7 @@ async def test_a_create_in_doubt_is_there_once_and_answered(doubting: PostgresSt
     assert await totals(doubting) == await recount(doubting)
 
 
-async def test_a_claim_in_doubt_is_known_to_the_node_that_made_it(behind: PostgresStore, proxy: Proxy):
+async def test_a_claim_in_doubt_is_returned_to_the_node_that_made_it(behind: PostgresStore, proxy: Proxy):
     made = await add_execution(behind, await add_job(behind))
     node = await one(behind, c.StartNode(NOW, "node-1"))
     proxy.swallow_answer_to = b"COMMIT\0"
@@ -139,7 +139,7 @@ async def test_a_claim_in_doubt_is_known_to_the_node_that_made_it(behind: Postgr
 # Connections that are gone
 
 
-async def test_a_store_whose_connections_were_all_ended_goes_on(
+async def test_a_store_continues_after_all_its_connections_were_closed(
     store: PostgresStore, node: int, session: asyncpg.Connection, url: str
 ):
     job_id = await add_job(store)
@@ -178,7 +178,7 @@ async def waiting_for(session: asyncpg.Connection, but: int = 0) -> int:
     return int(pid)
 
 
-async def test_a_server_that_is_not_there_is_said_so_at_the_start(tmp_path: Any):
+async def test_a_missing_server_is_reported_at_the_start(tmp_path: Any):
     store = PostgresStore(f"postgresql://postgres@/nowhere?host={tmp_path}", op_timeout_seconds=TIMEOUT)
     with pytest.raises(StoreUnusable, match=r"can't be used: .*Is the server running"):
         await store.start()
@@ -187,9 +187,7 @@ async def test_a_server_that_is_not_there_is_said_so_at_the_start(tmp_path: Any)
 # Nothing hangs
 
 
-async def test_a_server_that_falls_silent_is_given_up_within_the_time_for_an_operation(
-    hasty: PostgresStore, proxy: Proxy
-):
+async def test_an_operation_on_a_silent_server_times_out(hasty: PostgresStore, proxy: Proxy):
     job_id = await add_job(hasty)
     for _ in range(WRITER_CONNECTIONS):  # each connection in turn has a connection by now
         await add_job(hasty)
@@ -210,7 +208,7 @@ async def test_a_server_that_falls_silent_is_given_up_within_the_time_for_an_ope
     assert await hasty.check() is None
 
 
-async def test_a_write_that_waits_behind_others_is_answered_in_time_too(hasty: PostgresStore, proxy: Proxy):
+async def test_a_write_that_waits_behind_others_times_out_too(hasty: PostgresStore, proxy: Proxy):
     job_id = await add_job(hasty)
     proxy.is_deaf = True
     waits: list[float] = []
@@ -329,7 +327,7 @@ async def test_one_bad_command_among_many_that_share_a_commit_fails_alone(behind
     assert await totals(behind) == await recount(behind)
 
 
-async def test_a_fire_of_what_is_due_survives_a_restart_of_every_connection(
+async def test_a_fire_survives_a_restart_of_every_connection(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store)

@@ -58,13 +58,15 @@ def careful(monkeypatch: pytest.MonkeyPatch) -> list[type[c.Command]]:
     return seen
 
 
-def test_a_column_that_is_the_same_in_all_rows_goes_alone():
+def test_a_column_with_the_same_value_in_all_rows_is_sent_once():
     assert columns(a=[1, 1], b=[None, None], c=[None, 1]) == {
         "a": None, "same_a": 1, "b": None, "same_b": None, "c": [None, 1], "same_c": None,
     }  # fmt: skip
 
 
-async def test_a_page_of_ends_and_retries_is_written_at_once(store: PostgresStore, node: int, careful: list[Any]):
+async def test_a_page_of_ends_and_retries_is_written_on_the_fast_path(
+    store: PostgresStore, node: int, careful: list[Any]
+):
     jobs = [await add_job(store, spec(retry_policy=RetryPolicy(max_retries=n - 1))) for n in (1, 2, 3, 1)]
     _, claims = await fire(store, node, DUE)
     by_job = {claim.job_id: claim for claim in claims}
@@ -104,7 +106,7 @@ async def test_a_page_with_a_stale_result_writes_the_others(
 
 
 @pytest.mark.parametrize("outcome", [Outcome(), FAILED])
-async def test_a_result_of_what_is_not_running_is_refused_though_history_has_no_attempt_of_it(
+async def test_a_result_of_an_execution_that_does_not_run_is_refused_without_its_attempt_in_history(
     store: PostgresStore, node: int, session: asyncpg.Connection, outcome: Outcome
 ):
     """The key of `attempts` refuses it as well. But the fence is in `open_runs`: history may be cut or lost."""
@@ -117,7 +119,7 @@ async def test_a_result_of_what_is_not_running_is_refused_though_history_has_no_
     assert await totals(store) == await recount(store)
 
 
-async def test_a_page_with_an_instant_that_was_decided_fires_the_others(
+async def test_a_page_with_a_decided_instant_fires_the_others(
     store: PostgresStore, node: int, session: asyncpg.Connection, careful: list[Any]
 ):
     first, second = [await add_job(store, spec(overlap="allow")) for _ in range(2)]
@@ -134,7 +136,7 @@ async def test_a_page_with_an_instant_that_was_decided_fires_the_others(
     assert await totals(store) == await recount(store)
 
 
-async def test_an_instant_that_a_page_has_twice_is_fired_once(store: PostgresStore, node: int, careful: list[Any]):
+async def test_an_instant_that_is_twice_in_a_page_is_fired_once(store: PostgresStore, node: int, careful: list[Any]):
     job_id = await add_job(store, spec(overlap="allow"))
     page = decide(await due_timers(store, DUE), DUE)
     (new,) = page.executions
@@ -146,7 +148,7 @@ async def test_an_instant_that_a_page_has_twice_is_fired_once(store: PostgresSto
     assert await totals(store) == await recount(store)
 
 
-async def test_a_run_whose_timer_is_gone_is_refused(
+async def test_an_execution_without_its_timer_is_refused(
     store: PostgresStore, node: int, session: asyncpg.Connection, careful: list[Any]
 ):
     job_id = await add_job(store)
@@ -156,7 +158,7 @@ async def test_a_run_whose_timer_is_gone_is_refused(
     assert careful == [c.Finish]
 
 
-async def test_a_second_result_of_an_attempt_that_is_to_be_tried_again_is_refused(store: PostgresStore, node: int):
+async def test_a_second_result_of_an_attempt_that_is_retried_is_refused(store: PostgresStore, node: int):
     await add_job(store, spec(retry_policy=RetryPolicy(max_retries=1)))
     _, (claim,) = await fire(store, node, DUE)
     assert await finish(store, node, DUE, ended(claim, FAILED, now=DUE)) == []
@@ -164,7 +166,7 @@ async def test_a_second_result_of_an_attempt_that_is_to_be_tried_again_is_refuse
     assert (await execution(store, claim.execution_id)).state is State.RETRYING
 
 
-async def test_what_a_first_try_counted_does_not_count_when_it_is_done_again(
+async def test_counts_of_a_refused_page_are_undone_before_the_slow_path(
     store: PostgresStore, node: int, careful: list[Any]
 ):
     other = await add_job(store, spec(overlap="allow"))

@@ -48,14 +48,14 @@ async def behind_a_deaf_one(proxy: Proxy) -> AsyncIterator[str]:
         yield before(address, url)
 
 
-async def test_a_server_that_does_not_answer_leaves_time_for_the_next(behind_a_deaf_one: str):
+async def test_a_server_that_does_not_respond_leaves_time_for_the_next(behind_a_deaf_one: str):
     """The driver alone would spend it all on the first."""
     connection = await Servers(behind_a_deaf_one).connect(1.0)
     assert await connection.fetchval("SELECT 1") == 1
     await connection.close()
 
 
-async def test_the_server_that_was_found_last_is_asked_first(behind_a_deaf_one: str):
+async def test_the_server_that_was_found_last_is_tried_first(behind_a_deaf_one: str):
     servers = Servers(behind_a_deaf_one)
     await (await servers.connect(1.0)).close()
     async with asyncio.timeout(PATIENCE):  # no share of it is spent on the one that does not answer
@@ -74,7 +74,7 @@ async def started_and_written(store: PostgresStore) -> None:
             continue
 
 
-async def test_store_registry_and_bus_find_the_primary_behind_a_server_that_does_not_answer(behind_a_deaf_one: str):
+async def test_store_registry_and_bus_find_the_primary_after_a_server_that_does_not_respond(behind_a_deaf_one: str):
     store, registry = PostgresStore(behind_a_deaf_one, op_timeout_seconds=2.0), PostgresRegistry(behind_a_deaf_one)
     speaker, listener = PostgresBus(behind_a_deaf_one), PostgresBus(behind_a_deaf_one)
     heard = asyncio.Event()
@@ -129,5 +129,5 @@ async def test_when_no_server_responds_the_last_error_is_raised():
         ),
     ],
 )
-def test_each_server_of_a_url_has_a_url_of_its_own(url: str, found: list[str]):
+def test_a_url_with_several_servers_is_split_into_one_url_per_server(url: str, found: list[str]):
     assert urls_of(url) == found

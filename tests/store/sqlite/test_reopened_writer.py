@@ -47,14 +47,14 @@ async def break_writer(store: SqliteStore) -> str:
     return job.job_id
 
 
-async def test_what_the_broken_connection_had_not_committed_is_not_there(store: SqliteStore):
+async def test_uncommitted_writes_of_the_broken_connection_are_not_stored(store: SqliteStore):
     kept = await add_job(store, spec())
     lost = await break_writer(store)
     assert await store.get_job(TENANT, lost) is None
     assert (await job_of(store, kept)).job_id == kept
 
 
-async def test_the_node_goes_on_and_keeps_what_it_runs(store: SqliteStore):
+async def test_the_node_continues_and_keeps_its_claims(store: SqliteStore):
     node = await one(store, StartNode(NOW, "node-1"))
     first, second = await add_job(store, spec()), await add_job(store, spec())
     await add_execution(store, first)

@@ -21,7 +21,7 @@ async def opened(folder: Path, read_seconds: float) -> SqliteStore:
     return store
 
 
-async def test_a_read_that_does_not_end_is_ended_with_a_sentence_and_the_next_one_is_answered(tmp_path: Path):
+async def test_a_read_beyond_its_limit_ends_with_a_message_and_the_next_one_succeeds(tmp_path: Path):
     store = await opened(tmp_path, read_seconds=0.2)
     try:
         for _ in range(3):  # more than there are threads for it
@@ -37,7 +37,7 @@ async def test_a_read_that_does_not_end_is_ended_with_a_sentence_and_the_next_on
         await store.stop()
 
 
-async def test_the_limit_is_each_reads_own(tmp_path: Path):
+async def test_each_read_has_a_separate_limit(tmp_path: Path):
     """One that was ended does not end those that come after it on the same connection."""
     store = await opened(tmp_path, read_seconds=60)
     try:
@@ -52,7 +52,7 @@ async def test_the_limit_is_each_reads_own(tmp_path: Path):
         await store.stop()
 
 
-async def test_the_engine_reads_for_as_long_as_it_takes(tmp_path: Path):
+async def test_reads_of_the_engine_have_no_limit(tmp_path: Path):
     store = await opened(tmp_path, read_seconds=0.0)
     try:
         job_id = await add_job(store, spec())
@@ -64,7 +64,7 @@ async def test_the_engine_reads_for_as_long_as_it_takes(tmp_path: Path):
         await store.stop()
 
 
-async def test_health_says_that_the_database_can_not_be_read_in_time(tmp_path: Path):
+async def test_health_reports_that_the_database_can_not_be_read_in_time(tmp_path: Path):
     store = await opened(tmp_path, read_seconds=0.0)
     try:
         assert "took longer than" in str(await store.check())
