@@ -104,7 +104,7 @@ def test_a_crash_at_a_named_point_loses_nothing(scenario: Scenario, crash_at: st
     scenario.assert_green(Objectives(most_repeated=100))
 
 
-def test_creates_that_a_kill_cuts_off_are_repeated_with_their_key_and_made_once(scenario: Scenario) -> None:
+def test_creates_that_a_kill_interrupts_are_repeated_with_their_key_and_stored_once(scenario: Scenario) -> None:
     server, clients, each = scenario.server.start(), 6, 80
     answers: dict[str, str] = {}
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -160,7 +160,7 @@ def test_random_kills_over_six_seconds_of_recurring_jobs_miss_no_instant(scenari
 
 
 class TestSigterm:
-    def test_in_the_middle_of_a_burst_it_drains_exits_0_and_the_rest_runs_later(self, scenario: Scenario) -> None:
+    def test_a_node_in_a_burst_drains_and_exits_0_and_the_rest_runs_later(self, scenario: Scenario) -> None:
         server = scenario.server
         server.start(DISPATCHER_DRAIN_TIMEOUT="1s", HTTP_SHUTDOWN_TIMEOUT="1s")
         burst(scenario, 1500, "/slow/0.2")
@@ -172,7 +172,7 @@ class TestSigterm:
         scenario.wait_for_quiet()
         scenario.assert_green(Objectives(most_repeated=2 * MOST_IN_FLIGHT))
 
-    def test_with_time_enough_everything_it_had_claimed_ends_and_nothing_is_sent_twice(
+    def test_with_enough_time_all_claims_end_and_none_is_sent_twice(
         self, scenario: Scenario
     ) -> None:
         server = scenario.server.start()

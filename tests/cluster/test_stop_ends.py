@@ -57,7 +57,7 @@ def lose_database(node: Node, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["deaf", "half_open", "shut", "stopped"])
-def test_a_node_whose_database_fails_during_commits_ends(node: Node, how: str) -> None:
+def test_a_node_ends_although_its_database_fails_during_commits(node: Node, how: str) -> None:
     begin_load(node, **SHORT)
     lose_database(node, how)
     node.server.signal(signal.SIGTERM)

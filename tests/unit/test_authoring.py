@@ -127,7 +127,7 @@ def test_other_bounds_do_not_run_a_completed_one_off_again(fields: dict[str, Any
 
 @pytest.mark.parametrize("schedule", ["every 1m", "0 * * * *"])
 @pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.PAUSED])
-def test_a_schedule_that_never_fires_is_refused_at_its_field(schedule: str, status: JobStatus):
+def test_an_end_in_the_past_is_refused_at_its_field(schedule: str, status: JobStatus):
     with pytest.raises(InvalidSchedule) as refused:
         changed(spec(schedule), spec(schedule, end_at=PAST), status=status)
     assert [error.pointer for error in refused.value.errors] == ["/end_at"]

@@ -127,7 +127,7 @@ def test_a_registry_that_is_behind_the_store_is_a_problem():
     assert "UPDATE shards" in check.advice
 
 
-def test_an_epoch_that_is_not_encrypted_yet_is_a_warning():
+def test_an_epoch_that_is_not_fenced_yet_is_a_warning():
     assert epochs(view(Holding(7, 3)), {0: (2, 6)}).status is Status.WARNING
     assert epochs(view(Holding(7, 3)), {}).status is Status.WARNING
 

@@ -23,7 +23,7 @@ async def key(store: Store, key_id: str = "key-1") -> KeyRecord:
     return found
 
 
-async def test_a_key_is_read_as_it_was_made(store: Store):
+async def test_a_key_is_read_as_it_was_created(store: Store):
     made = new_key(
         name='the "ü" \\ key', user_id="bob", role=Role.ADMIN, tier=Tier.PRO, scopes=("read", "sql"), expires_at=NOW + 5
     )

@@ -143,7 +143,7 @@ async def test_a_registry_behind_the_store_is_a_problem_and_the_advice_solves_it
     assert not_ok(await doctor()) == {}
 
 
-async def test_an_epoch_that_is_not_encrypted_yet_is_a_warning(doctor: Doctor, cluster: Cluster):
+async def test_an_epoch_that_is_not_fenced_yet_is_a_warning(doctor: Doctor, cluster: Cluster):
     _, registry, node = cluster
     await registry.release(node, {3: 1})
     await registry.take(node, [3])
