@@ -18,7 +18,7 @@ HIDDEN = "********"
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Responds with everything that it received, as a careless target does, and fails."""
+    """Responds with everything that it received, and fails."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
@@ -36,7 +36,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def echo() -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """Yields its URL, and the requests that it received."""
+    """Yields the URL, and the requests that it received."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
         server.told = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
@@ -69,8 +69,8 @@ def test_only_the_target_receives_the_secrets(
         )
     ]  # fmt: skip
     assert [answer.status for answer in answers] == [200] * len(answers)
-    assert HIDDEN.encode() in answers[2].body  # the echo, without them
-    files = [file.read_bytes() for file in server.folder.rglob("*") if file.is_file()]  # the database, and the logs
+    assert HIDDEN.encode() in answers[2].body  # the echo, without the secrets
+    files = [file.read_bytes() for file in server.folder.rglob("*") if file.is_file()]  # the database and the logs
     for text in (*(answer.body for answer in answers), *files):
         assert TOKEN.encode() not in text
         assert PIN.encode() not in text

@@ -24,7 +24,7 @@ class Event(NamedTuple):
 
 @contextmanager
 def following(client: Client, last: str | None = None) -> Iterator[Iterator[Event]]:
-    """The events from now on, or after `last`. Inside the block the server is known to listen."""
+    """The events from now on, or after `last`. When the block begins, the server listens."""
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", "/api/v1/events", headers={} if last is None else {"Last-Event-ID": last})
     response = connection.getresponse()

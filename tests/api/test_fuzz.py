@@ -18,7 +18,7 @@ from cluster.processes import Answer, Client, Server
 from patience import PATIENCE_SECONDS
 from seeds import IS_STEADY
 
-# A steady run tries the same each time: it needs enough of each kind. A run with a seed looks for what is new.
+# A steady run uses the same examples each time, so it needs enough of each kind. A run with a seed uses new ones.
 FUZZ = settings(
     max_examples=100 if IS_STEADY else 300, derandomize=IS_STEADY, deadline=None, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -26,7 +26,7 @@ FUZZ = settings(
 
 FUZZ_ALL = settings(FUZZ, max_examples=80 if IS_STEADY else 200)
 CODE = re.compile("[A-Z]+(_[A-Z]+)*")
-URL = "http://127.0.0.1:9/nobody"  # refused connections are none of our business here
+URL = "http://127.0.0.1:9/nobody"  # refused connections do not matter here
 NAMES = (
     "name", "schedule", "payload", "type", "description", "key", "timezone", "retry_policy", "timeout_seconds",
     "priority", "start_at", "end_at", "max_runs", "catch_up", "overlap", "jitter_seconds", "dst", "tags", "url",
@@ -52,7 +52,7 @@ values = st.recursive(
     max_leaves=12,
 )
 good = {"name": "fuzz", "schedule": "2099-01-01T00:00:00Z", "payload": {"url": URL}}
-# Most of a good job, with some of it replaced: what gets past the first check.
+# Most of a good job, with some of it replaced: input that passes the first check.
 jobs = st.builds(
     lambda changes: {**good, **changes}, st.dictionaries(st.sampled_from(NAMES[:18]), values, min_size=1, max_size=3)
 )
@@ -140,7 +140,7 @@ def test_any_path_has_no_defect(client: Client, part: str, action: str) -> None:
 
 
 NDJSON = "application/x-ndjson"
-# Every route that takes a body, with a body that it takes.
+# Every route that accepts a body, with a valid body.
 ROUTES: dict[str, tuple[str, str, Any]] = {
     "create": ("POST", "/jobs", good),
     "create, by the framework": ("POST", "/jobs/", good),
@@ -152,7 +152,7 @@ ROUTES: dict[str, tuple[str, str, Any]] = {
     "redrive": ("POST", "/dead-letters/redrive", {"ids": ["01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f"], "limit": 3}),
 }
 routes = st.sampled_from(list(ROUTES))
-# What no encoder writes, in place of a value, a name or whatever stands there.
+# Text that no encoder writes, in place of a value, a name or any other token.
 ODD = [
     b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"9" * 400, b"0.1" + b"0" * 400, b"01", b"+1", b".5", b"1.",
     b'"\\ud800"', b'"\\udc00\\ud800"', b'"\xed\xa0\x80"', b'"\\u0000"', b'"\x00"', b"\x00", b'"\xff"', b'"\xc0\x80"',
@@ -166,7 +166,7 @@ _TOKEN = re.compile(rb'"[^"]*"|[0-9]+|null|[{}\[\]:,]')
 
 @st.composite
 def mangled(draw: st.DrawFn, body: bytes) -> bytes:
-    """A good body after some accidents: tokens replaced or doubled, bytes flipped, the end cut off."""
+    """A good body with random damage: tokens replaced or doubled, bytes flipped, the end cut off."""
     for _ in range(draw(st.integers(1, 3))):
         spans = [match.span() for match in _TOKEN.finditer(body)] or [(0, len(body))]
         start, end = draw(st.sampled_from(spans))
@@ -296,7 +296,7 @@ def in_chunks(body: bytes) -> bytes:
 
 
 CHUNKED = b"Transfer-Encoding: chunked"
-# The headers, what is written before the body or in place of it, and whether the server takes it.
+# The headers, the bytes before the body or in place of it, and whether the server accepts it.
 FRAMES = {
     "in chunks": (CHUNKED, in_chunks, True),
     "gzip in name only": (b"Content-Encoding: gzip\r\n" + CHUNKED, in_chunks, True),
@@ -317,7 +317,7 @@ UNENDED = {
 
 
 def send_framed(client: Client, route: str, job: str, header: bytes, content: bytes, end: bool) -> Answer | None:
-    """The answer, or None if there was none. `end`: hang up, once all is written."""
+    """Returns the response, or None if there was none. `end`: close the connection after writing."""
     method, path, _ = ROUTES[route]
     head = f"{method} /api/v1{path.replace('{job}', job)} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
     with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as connection:

@@ -11,7 +11,7 @@ from cluster.processes import Client
 from patience import PATIENCE_SECONDS
 
 SSE = "text/event-stream"
-END_OF_FIRST = (1 << 32) + 0xFFFFFFFF  # the number of what is said of the first attempt's end
+END_OF_FIRST = (1 << 32) + 0xFFFFFFFF  # the number of the event for the end of the first attempt
 
 
 def follow(client: Client, execution_id: str, last: str | None = None) -> http.client.HTTPResponse:

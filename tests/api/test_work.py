@@ -51,7 +51,7 @@ class TestRights:
         refused(bare.patch(f"/jobs/{plain}", {"type": body["type"], "payload": body["payload"]}), 403, "FORBIDDEN")
         made = able.post("/jobs", body)
         assert made.status == 201, made
-        # What somebody else with more rights has made may not be changed into another script either.
+        # A job of another user with more rights may not be changed into another script either.
         path = f"/jobs/{made.json()['job_id']}"
         refused(bare.patch(path, {"payload": body["payload"]}), 403, "FORBIDDEN")
         assert able.patch(path, {"payload": body["payload"]}).status == 200
@@ -267,7 +267,7 @@ class TestSql:
         refused(people.ada.put("/connections/x", {"url": url}), 400, "INVALID_REQUEST", "/url")
 
     def test_duetimes_own_database_is_refused(self, people: People, working: Server) -> None:
-        """A link to it is no file of the tenant's, and no path leads to it."""
+        """A link to the database is no file of the tenant, and no path leads to it."""
         ada, own = people.ada, next(working.data.glob("*.db"))
         refused(ada.put("/connections/own", {"url": f"sqlite://{own}"}), 400, "INVALID_REQUEST", "/url")
         folder = working.folder / "sqlite" / people.acme

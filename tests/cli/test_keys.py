@@ -154,7 +154,7 @@ def test_rotate_on_postgresql(alone: Any) -> None:
 
 
 @pytest.mark.slow
-def test_rotate_beside_a_running_node(alone: Any, tmp_path: Path) -> None:
+def test_rotate_works_next_to_a_running_node(alone: Any, tmp_path: Path) -> None:
     with served(tmp_path) as url:
         alone.url = url
         flags = ("--schedule", "0 0 1 1 *", "--url", "https://example.com/", "--header", f"Authorization: {SECRET}")

@@ -52,15 +52,15 @@ async def test_all_connections_of_a_node_move_from_the_old_primary_to_the_new_on
         await asyncio.gather(*(store.count_jobs(JobQuery(TENANT)) for _ in range(8)))  # connections for reading
         await asyncio.to_thread(pair.make_primary_read_only)
         await asyncio.to_thread(pair.promote)
-        after = await add_job(store)  # tried again by the store itself: nobody is told
+        after = await add_job(store)  # retried by the store itself: the caller gets no error
         counts = await asyncio.gather(*(store.count_jobs(JobQuery(TENANT)) for _ in range(8)))
         assert counts == [2] * 8, "somebody reads on the old one"
         assert [(await job_of(store, job_id)).job_id for job_id in (before, after)] == [before, after]
         assert await store.check() is None
-        with pytest.raises(asyncpg.ReadOnlySQLTransactionError):  # what became of it, the next call tells
+        with pytest.raises(asyncpg.ReadOnlySQLTransactionError):  # the result shows in the next call
             await registry.renew(node)
         assert [member.node for member in (await registry.renew(node)).members] == [node]
-        await newcomer.start(heard_by_newcomer.append)  # it never knew the old one
+        await newcomer.start(heard_by_newcomer.append)  # it has no connection to the old primary
         await hears(speaker, heard_by_newcomer)
         await hears(newcomer, heard)
     finally:

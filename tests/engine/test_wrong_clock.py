@@ -181,7 +181,7 @@ async def test_a_single_node_with_a_wrong_clock_fires_nothing_until_it_is_right(
 
 
 @WRONG
-async def test_setting_the_clock_is_noticed_before_the_next_heartbeat(cluster: Cluster, store: Store, offset: int):
+async def test_setting_the_clock_is_detected_before_the_next_heartbeat(cluster: Cluster, store: Store, offset: int):
     await old_history(store)
     due_later = [await add_job(store, spec(format_instant(NOW + HOUR + n * DAY))) for n in range(39)]
     await cluster.join(0)

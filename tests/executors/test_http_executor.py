@@ -30,7 +30,7 @@ async def test_a_2xx_response_is_a_success_with_its_text(executor: HttpExecutor,
     assert await executor.execute(attempt(target.url())) == Outcome(http_status=200, response="ok")
 
 
-async def test_method_path_query_and_body_arrive_as_the_job_says(
+async def test_method_path_query_and_body_arrive_as_defined_in_the_job(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     await executor.execute(attempt(target.url("/ok/ä?a=b c".replace(" ", "%20")), method="PUT", body={"n": 1}))

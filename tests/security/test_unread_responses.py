@@ -56,7 +56,7 @@ def listed(node: Server, path: str, field: str) -> list[list[str]]:
         cursor = f"&cursor={page['next_cursor']}"
 
 
-def test_a_page_ends_at_four_megabytes_and_the_cursor_goes_on(node: Server) -> None:
+def test_a_page_ends_at_four_megabytes_and_the_cursor_continues_it(node: Server) -> None:
     pages = listed(node, "/jobs", "jobs")
     assert list(map(len, pages)) == [4, 4, 4]
     assert len({row for page in pages for row in page}) == JOBS

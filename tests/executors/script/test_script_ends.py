@@ -56,7 +56,7 @@ async def test_processes_that_a_script_leaves_behind_end_with_it(
     assert alive(seconds, one.claim.execution_id) == []
 
 
-async def test_a_script_that_takes_too_long_is_asked_to_end_first(
+async def test_a_script_that_takes_too_long_gets_sigterm_first(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept
 ):
     one = attempt("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done", timeout_seconds=3.5)
