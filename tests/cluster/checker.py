@@ -74,7 +74,7 @@ class History:
 @dataclass(frozen=True)
 class Objectives:
     most_repeated: int | None = None  # executions that may have been requested more than once
-    # A result is written a moment after its arrival. The number of unwritten ones depends on the rate; their age does not.
+    # A result is written a moment after its arrival. The rate affects the number of unwritten ones, and not their age.
     unrecorded_ms: int | None = None
     lateness_p99_ms: int | None = None
     # Of every planned run, by the attempt that first reached its target: the cost of a handover.

@@ -1,4 +1,4 @@
-"""A database of a released version: the present one migrates it, reads all that is in it, and runs what is due."""
+"""A database of a released version: the present version migrates it, reads all its rows, and runs due executions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from store.postgres_server import connected, fresh_database, patient_store
 pytestmark = pytest.mark.filterwarnings("ignore::litestar.exceptions.base_exceptions.LitestarDeprecationWarning")
 JWT_SECRET = "a secret of this test alone, which signs nothing else"
 TYPES = {"http_request", "script", "sql_query", "python"}
-# Depends on the present time, or on what else the process knows.
+# Depends on the present time, or on other state of the process.
 VOLATILE = re.compile(r"^/(jobs/\d+/)?(next_run_time|next|summary|holds|holding)[/:]")
 
 
@@ -57,7 +57,7 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 def normal(text: str) -> list[str]:
-    """The statements, without regard to spaces."""
+    """The statements, ignoring spaces."""
     return [" ".join(statement.split()) for statement in text.split(";")]
 
 
@@ -129,7 +129,7 @@ async def used(request: pytest.FixtureRequest, version: str, tmp_path: Path) -> 
 
 
 def settings_of(used: Used) -> Any:
-    """Of a node that runs nothing."""
+    """The settings of a node that runs nothing."""
     given = {
         "ROLES": "api", "METRICS_PORT": "0", "JWT_SECRET": JWT_SECRET, "ENCRYPTION_KEYS": ENCRYPTION_KEY,
         "SIGNING_SECRETS": SIGNING_SECRET, "ALLOW_SCRIPTS": "true", "ALLOW_SQL": "true",
@@ -196,7 +196,7 @@ async def test_the_audit_of_a_migrated_database_is_verified(used: Used):
 
 @pytest.mark.parametrize("used", ["sqlite"], indirect=True)  # the recorded responses are of this one
 async def test_recorded_reads_of_a_migrated_database_return_the_same_values(used: Used, version: str):
-    """Each recorded read, with its filters: every field that was there then is there now, with the same value."""
+    """Each recorded read, with its filters: every recorded field is present, with the same value."""
     recorded = [one for one in exchanges_of(version) if one.step == "reads"]
     assert len(recorded) > 60
     async with reading(used) as reader:

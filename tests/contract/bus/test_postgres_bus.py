@@ -1,4 +1,4 @@
-"""Hints between nodes: each reaches the others and not its sender, and a bus that was away comes back by itself."""
+"""Hints between nodes: each reaches the others and not its sender, and a bus reconnects by itself."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ async def two() -> AsyncIterator[tuple[Listener, Listener]]:
 
 
 async def _acquaint(one: Listener, other: Listener) -> None:
-    """Hints are lost until both listen: say hello until it is heard."""
+    """Hints are lost until both listen: sends hints until one is received."""
     for speaker, listener in ((one, other), (other, one)):
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not listener.heard:
                 speaker.bus.send(Hint(waiting_at=0))
                 await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)  # what is still on its way
+    await asyncio.sleep(0.1)  # hints that are still on their way
     one.heard.clear()
     other.heard.clear()
 
@@ -98,7 +98,7 @@ async def test_a_bus_reconnects_after_its_connection_was_lost(two: tuple[Listene
 
 
 async def test_a_bus_leaves_a_server_that_ends_its_session_without_closing_the_connection():
-    """As it is for a moment whenever a server ends a connection: what is sent then is refused by the driver itself."""
+    """For a moment after a server ends a connection, the driver itself refuses to send."""
     proxy = Proxy(server_url())
     proxy.hides_hanging_up = True
     async with proxy.serving() as url, listening(Listener(url), Listener()) as (one, other):

@@ -1,4 +1,4 @@
-"""What is written can be read: at once, later, elsewhere; whole, clean, in order and once."""
+"""Written lines can be read: at once, later and on other nodes; complete, clean, in order and once."""
 
 from __future__ import annotations
 

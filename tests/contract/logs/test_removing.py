@@ -1,4 +1,4 @@
-"""Logs that go: by name, by age, and by size; whole days first, then the oldest of the tenant with the most."""
+"""Removal of logs: by name, by age, and by size; whole days first, then the oldest logs of the largest tenant."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_the_largest_tenant_loses_its_oldest_logs_and_others_lose_none(log
     quiet = [await write(logs, NOW + HOUR, text, "quiet"), await write(logs, NOW + DAY, text, "quiet")]
     loud = [await write(logs, NOW + 2 * HOUR + n * DAY, text, "loud") for n in (0, 0, 0, 1, 1, 1)]
     ledger.owners = {**dict.fromkeys(quiet, "quiet"), **dict.fromkeys(loud, "loud")}
-    room = await logs.size(quiet[0]) * 6 + 600  # some more is kept of each log than its text
+    room = await logs.size(quiet[0]) * 6 + 600  # a log takes some more bytes than its text
     assert await logs.prune(NOW, room, ledger.tenants_of) in (2, 3)
     assert await kept(logs, *quiet) == [True, True]
     left = await kept(logs, *loud)

@@ -1,4 +1,4 @@
-"""Waiting for lines: no longer than until they are there, and no longer than was asked."""
+"""Waiting for lines: a wait ends when there are lines, or after its time."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_lines_of_another_node_end_a_wait(logs: LogStore, other: LogStore)
     writer.write("stdout", "one\ntwo\n")
     await writer.close()
     again = other.open(execution, 2)
-    again.write("stdout", "three\n")  # is there without a close, too
+    again.write("stdout", "three\n")  # it is readable without a close, too
     assert texts(await waiting) == ["one", "two", "three"]
     await again.close()
 

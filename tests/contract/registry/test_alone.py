@@ -1,4 +1,4 @@
-"""What any registry does for one node, and for the ones that come after it."""
+"""The behaviour of any registry for one node, and for its successors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's own: its schema, its connection, and what happens when the database does not answer."""
+"""The PostgreSQL registry: its schema, its connection, and its errors when the database does not respond."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_call_blocked_by_a_lock_times_out_and_the_next_call_has_a_connec
 
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read()  # until the client gives up
+    await reader.read()  # until the client closes the connection
     writer.close()
 
 

@@ -16,7 +16,7 @@ STEP = 1.0  # more than a test itself takes
 
 
 async def expire(world: World, *still_alive: tuple[Registry, int]) -> None:
-    """Let a ttl pass, in which only these renew."""
+    """Lets a ttl pass, in which only these nodes renew."""
     for _ in range(2):
         await world.pass_time(TTL / 2 + STEP)
         for registry, node in still_alive:
@@ -76,7 +76,7 @@ async def test_the_shards_of_an_expired_owner_are_taken_at_the_next_epoch(
     before = await registry.take(1, ALL)
     await other.join(2, "b", TIMER)
     await expire(world, (other, 2))
-    assert (await other.view()).held_by(1) == before  # free, and yet to be taken
+    assert (await other.view()).held_by(1) == before  # free, and not taken yet
     assert await other.take(2, (5, 6)) == {5: before[5] + 1, 6: before[6] + 1}
     view = await other.view()
     assert view.shards[5] == Holding(2, 2)

@@ -1,4 +1,4 @@
-"""Creates, changes, purges and reencrypts without a pattern, some of them refused: what keeps count must follow."""
+"""Creates, changes, purges and reencrypts at random, with some refusals: counters must stay exact."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = ("create", "batch", "again", "quota", "change", "change", "purge", "purg
 
 
 class Storm:
-    """Eight clients; each sends a few commands at a time, on jobs that it has seen. An operation is one command."""
+    """Eight clients; each sends a few commands at a time, on jobs that it has read. An operation is one command."""
 
     def __init__(self, store: Store, seed: int, quota: int) -> None:
         """`quota`: jobs that one of the users may create in a day."""
@@ -28,7 +28,7 @@ class Storm:
         self._quota = Quota(TENANT, "bob", Limit("jobs", quota, DAY))
         self._chance = random.Random(seed)
         self._known: list[list[tuple[str, str, int]]] = [[] for _ in range(8)]  # of each: tenant, job, version
-        self.done: Counter[str] = Counter()  # by kind and by what came of it
+        self.done: Counter[str] = Counter()  # by kind and by result
         self.entries = 0  # that must be in the audit
         self.operations = 0
 

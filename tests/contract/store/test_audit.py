@@ -1,4 +1,4 @@
-"""Who changed what: one entry for each change and none for what was refused, in chains that can't be altered unseen."""
+"""The audit: one entry for each change and none for a refused command, in chains in which every change is detected."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def a_dead_letter(store: Store, node: int) -> str:
     return claim.execution_id
 
 
-# One entry for what changed
+# One entry for each change
 
 
 async def test_each_command_that_changes_something_writes_exactly_its_entry(store: Store, node: int):
@@ -199,7 +199,7 @@ async def test_the_entry_of_a_redrive_names_the_redriven_executions(store: Store
     assert [found.after for found in await entries(store)] == [{"executions": [{"dead": dead, "new": new}]}]
 
 
-# None for what changed nothing
+# No entry without a change
 
 
 async def test_a_command_that_changes_nothing_writes_no_entry(store: Store, node: int):
@@ -249,7 +249,7 @@ async def test_a_refused_command_writes_no_entry(store: Store, node: int):
         (change_of(job_id, spec(key="taken"), audit=lost), Conflict),
         (change_of(cancelled, spec(), 2, audit=lost), Conflict),
         (change_of(new_id(), spec(), audit=lost), NotFound),
-        (change_of(job_id, spec(), replan=True, due_at=2**70, audit=lost), Conflict),  # when all else is written
+        (change_of(job_id, spec(), replan=True, due_at=2**70, audit=lost), Conflict),  # after all other writes
         (c.PauseJob(NOW, TENANT, cancelled, "ann", "", lost), Conflict),
         (c.PauseJob(NOW, "other", job_id, "ann", "", lost), NotFound),
         (c.ResumeJob(NOW, TENANT, job_id, 1, None, None, lost), Conflict),
@@ -289,7 +289,7 @@ async def test_refused_creates_in_a_shared_commit_write_no_entry(store: Store):
 
 
 async def test_a_refused_create_does_not_duplicate_entries_of_its_commit(store: Store):
-    """Those of another instant or user are another page: the first may be through when the next is refused."""
+    """Changes of another instant or user are another page: the first may be committed when the next is refused."""
     quotas = [Quota(TENANT, user, Limit("jobs", 2, DAY)) for user in ("ann", "bob")]
     jobs = [new_job() for _ in range(6)]
     creates = [create(job, quota=quotas[n // 3]) for n, job in enumerate(jobs)]
@@ -324,11 +324,11 @@ async def test_each_of_many_concurrent_callers_writes_its_entry(store: Store):
     assert (await verified(store)).broken is None
 
 
-# What is asked of it
+# Reads
 
 
 async def some_entries(store: Store) -> list[Entry]:
-    """By three, of two kinds, at ten instants; one in ten is of another tenant."""
+    """Entries of three users, of two kinds, at ten instants; one in ten is of another tenant."""
     other = LOCAL
     made = []
     for n in range(20):
@@ -507,7 +507,7 @@ async def test_tampering_is_detected(store: Store, raw: Raw, tampering: str):
     for sql in TAMPERED[tampering]:
         await raw(sql)
     assert (await verified(store, before.heads)).broken is not None
-    if not tampering.startswith(("a removed last page", "everything")):  # which only the heads of before show
+    if not tampering.startswith(("a removed last page", "everything")):  # these are detected only by earlier heads
         assert (await verified(store)).broken is not None
 
 

@@ -1,4 +1,4 @@
-"""The audit is bounded: its oldest links are exported and go, up to a checkpoint that the rest is verified from."""
+"""The audit is bounded: its oldest links are exported and removed, and the rest is verified from a checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def pages_of(store: Store) -> list[AuditPage]:
 
 
 async def cut(store: Store, link: int) -> AuditPage:
-    """Prune the one chain that there is up to this link."""
+    """Prunes the only chain up to this link."""
     (page,) = [page for page in await pages_of(store) if page.link == link]
     assert await one(store, c.PruneAudit(NOW + DAY, page.chain, link, page.hash)) == 2 * link
     return page
@@ -67,7 +67,7 @@ async def test_a_chain_that_was_pruned_as_a_whole_continues_from_its_checkpoint(
     assert await pages_of(store) == []
     assert (await verified(store, heads)).broken is None
     await store.stop()
-    store = make_store()  # nothing of it is remembered elsewhere
+    store = make_store()  # without cached state
     await store.start()
     in_one_chain(store)
     await add_entry(store, "next")
@@ -123,7 +123,7 @@ async def test_a_cut_without_a_checkpoint_is_detected(store: Store, raw: Raw, ha
 
 
 async def test_a_checkpoint_that_contradicts_earlier_heads_is_detected(store: Store):
-    """So a database is compared with the files that its chains were exported to."""
+    """A database is compared in this way with the files of its exported chains."""
     await chain_of_four(store)
     page = await cut(store, 2)
     assert (await verified(store, {page.chain: (2, page.hash)})).broken is None
@@ -136,7 +136,7 @@ async def test_a_checkpoint_that_contradicts_earlier_heads_is_detected(store: St
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where it is exported to."""
+    """The folder of the exports."""
     made = tmp_path / "exports"
     made.mkdir()
     (made / "in the way").touch()

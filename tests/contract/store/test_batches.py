@@ -1,4 +1,4 @@
-"""Commands given together: each atomic, each fails alone, all in their order, and all durable or none."""
+"""Batches of commands: each is atomic, each fails alone, all apply in order, and all are durable or none."""
 
 from __future__ import annotations
 

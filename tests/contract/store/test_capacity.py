@@ -1,4 +1,4 @@
-"""How much there may be: what is full refuses what would add, and nothing else. The load is what a recount gives."""
+"""Limits of a store: a full store refuses only commands that add. The load equals a recount."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def size(description: str | None = None) -> int:
 
 
 async def counted(raw: Raw) -> Load:
-    """Row by row; each row's own size is what its definition says. Each tenant's counters say the same of its rows."""
+    """Counts row by row; the size of a row must match its definition, and the counters of each tenant its rows."""
     assert await raw("SELECT count(*) FROM jobs WHERE size <> octet_length(spec) + 512") == [(0,)]
     by_tenant = {tenant: (jobs, size) for tenant, jobs, size in await raw(ROWS)}
     assert {tenant: (jobs, size) for tenant, jobs, size in await raw(COUNTERS)} == by_tenant
@@ -203,7 +203,7 @@ async def test_a_definition_counts_with_its_stored_bytes(store: Store, raw: Raw)
     assert await store.get_load() == await counted(raw)
 
 
-# After whatever was done
+# After any operations
 
 
 @pytest.mark.usefixtures("several_connections")
@@ -232,7 +232,7 @@ async def test_the_load_equals_a_recount_after_many_mixed_operations(make_store:
 async def test_the_load_equals_a_recount_after_a_kill(
     make_store: MakeStore, raw: Raw, backend: str, tmp_path: Path, lines: int
 ):
-    """And the audit has an entry for each change that is there, and none for one that is not."""
+    """The audit has an entry for each stored change, and none for others."""
     with child(CHILD, backend, str(tmp_path), "storm") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"

@@ -1,4 +1,4 @@
-"""Jobs that come after others: what an end does to those that wait for it, in the commit of the end."""
+"""Chains of jobs: the effect of an end on the jobs that wait for it, in the commit of the end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STOPPED = Outcome(ErrorType.CANCELLED, "stopped")
 
 
 def awaited(key: str, **fields: object) -> JobSpec:
-    """One that runs when the test says so."""
+    """A job that runs only when the test runs it."""
     return spec("on_demand", key=key, retry_policy=RetryPolicy(max_retries=0), **fields)
 
 
@@ -57,7 +57,7 @@ async def begin(store: Store, node: int, job_id: str, now: int = NOW, tenant: st
 
 
 async def end(store: Store, node: int, job_id: str, outcome: Outcome = SUCCESS, now: int = NOW) -> None:
-    """A run of that job from begin to end."""
+    """Runs that job from start to end."""
     claim = await begin(store, node, job_id, now)
     assert await finish(store, node, now, ended(claim, outcome, now=now)) == []
 
@@ -147,7 +147,7 @@ async def test_ends_in_one_page_count_in_their_order(store: Store, node: int):
     then, never = await add_job(store, after("a", "b")), await add_job(store, after("b", "a", on="failure"))
     await end(store, node, b)
     good, bad = await begin(store, node, a), await begin(store, node, a)
-    # The page has the later end first, and so does the order of the ids: what counts is when they ended.
+    # The page has the later end first, and so does the order of the ids: the instants of the ends decide.
     await finish(store, node, NOW + 9, ended(bad, FAILURE, now=NOW + 8), ended(good, now=NOW + 7))
     assert await due_at(store, then) == NOW + 9
     assert await due_at(store, never) == LATEST
@@ -168,7 +168,7 @@ async def test_ends_before_a_start_count_for_that_start(store: Store, node: int)
 
 
 async def test_two_starts_never_share_an_instant(store: Store, node: int):
-    """The clock stands still, or is set back: what has a decision gets no second one."""
+    """The clock stands still, or is set back: a decided instant gets no second decision."""
     a, then = await add_job(store, awaited("a")), await add_job(store, after("a", overlap="allow"))
     for _ in range(3):
         await end(store, node, a)
@@ -196,7 +196,7 @@ async def test_a_key_of_another_tenant_has_no_effect(store: Store, node: int):
     assert (await job_of(store, theirs, "other")).due_at == NOW
     (link,) = await store.list_links(then)
     assert (link.is_done, link.is_there) == (False, False)
-    # Nor does it close a loop.
+    # It does not close a loop either.
     await add_job(store, after("b", key="a"), tenant="third")
     await add_job(store, after("a", key="b"), tenant="fourth")
 
@@ -211,7 +211,7 @@ async def test_all_successors_of_a_job_and_no_other_jobs_are_due(store: Store, n
 
 
 async def test_an_end_by_a_lost_node_or_next_to_a_stale_result_counts(store: Store, node: int):
-    """On PostgreSQL these take another way."""
+    """On PostgreSQL these use another statement."""
     first, then = await add_job(store, awaited("a")), await add_job(store, after("a", on="failure"))
     stale = await begin(store, node, first)
     await finish(store, node, NOW, msgspec.structs.replace(ended(stale), token=7))
@@ -230,7 +230,7 @@ async def test_an_unreadable_execution_counts_as_failed(store: Store, node: int,
     assert await due_at(store, then) == NOW + 3
 
 
-# Paused, cancelled, changed, removed
+# Pause, cancel, change, purge
 
 
 async def test_a_start_during_a_pause_is_in_the_ledger(store: Store, node: int):
@@ -361,7 +361,7 @@ async def test_a_chain_of_a_thousand_jobs_can_be_created_in_any_order(store: Sto
     assert [timer.job_id for timer in await due_timers(store, NOW + 1)] == [jobs[1].job_id]
 
 
-# At once
+# Concurrency
 
 
 @pytest.mark.usefixtures("several_connections")
@@ -390,7 +390,7 @@ async def test_two_predecessors_that_end_in_concurrent_transactions_start_their_
 async def test_ends_of_jobs_of_one_chain_do_not_deadlock(
     make_store: MakeStore, store: Store, node: int, backend: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """Pages that end a and c, and b, of a → b → c: each holds what the other's followers are."""
+    """Pages that end a and c, and b, of a → b → c: each locks the successors of the other."""
     if backend == "sqlite":
         pytest.skip("one writer: nobody waits")
     met: list[Exception] = []

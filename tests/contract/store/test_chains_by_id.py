@@ -1,4 +1,4 @@
-"""Jobs that come after others which they name by id: the same as by key, for jobs that have none."""
+"""Jobs that name their predecessors by id: the same as by key, for predecessors without one."""
 
 from __future__ import annotations
 

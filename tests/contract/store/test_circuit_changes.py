@@ -1,4 +1,4 @@
-"""What nodes read of the circuits: what has changed since they last looked, by an index, a bounded number a tenant."""
+"""Reads of changed circuits since the last read: by an index, with a bounded number for each tenant."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite import SqliteStore
 from samples import NOW, TENANT, URL, new_id, one
 
-MANY = 20_000  # so many that no planner would rather read them all
+MANY = 20_000  # so many that a planner does not prefer to read them all
 
 
 async def latest_mark(store: Store) -> int:
-    """A mark from which on nothing has changed; transactions elsewhere on the server may hold it back for a moment."""
+    """Returns a mark after which nothing has changed; other transactions of the server may delay it for a moment."""
     mark = (await store.list_changed_circuits(None, 100)).mark
     while (changes := await store.list_changed_circuits(mark, 100)).circuits:
         mark = changes.mark
@@ -113,7 +113,7 @@ async def fill(raw: Raw, tenants: int = 4) -> None:
 
 
 async def plan_of(store: Store, raw: Raw, block: str, values: dict[str, object]) -> str:
-    """What the database does for a read."""
+    """Returns the plan of a read."""
     assert isinstance(store, PostgresStore | SqliteStore)
     sql = store._sql[block]
     text = sql if isinstance(sql, str) else sql.sql
@@ -158,7 +158,7 @@ async def test_only_the_changed_one_of_many_circuits_is_read(store: Store, node:
     assert await changed(store, mark) == [Circuit(NUMBER, TENANT, URL, 1)]
 
 
-# The most of a tenant
+# The limit of a tenant
 
 
 def number_at(n: int) -> int:
@@ -169,7 +169,7 @@ async def test_the_oldest_closed_circuit_is_removed_beyond_the_limit_of_a_tenant
     store: Store, node: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(breaker, "MOST_OF_TENANT", 3)
-    await fail(store, node, 3)  # is open
+    await fail(store, node, 3)  # it is open
     await fail_at(store, node, "https://theirs.example/", tenant="other")
     for n in range(2):
         await fail_at(store, node, f"https://{n}.example/", now=NOW + 1 + n)

@@ -47,7 +47,7 @@ async def claimed(store: Store, node: int, tenant: str = TENANT, url: str = URL,
 
 
 def commands_of(node: int, claim: Claim, end: AttemptEnd, rules: Rules = RULES) -> list[c.Command]:
-    """As the recorder gives them."""
+    """As the recorder passes them."""
     counted = end_of(claim, end)
     assert counted is not None
     return [c.Finish(node, end.ended_at, (end,)), c.CountEnds(end.ended_at, (counted,), rules)]
@@ -176,7 +176,7 @@ async def test_one_of_several_concurrent_executions_is_the_probe(
 ):
     await fail(store, node, 3)
     stores = [store]
-    if backend == "postgres":  # two nodes' connections
+    if backend == "postgres":  # two connections, as of two nodes
         stores.append(make_store())
         await stores[1].start()
     asking = [new_id() for _ in range(40)]
@@ -217,7 +217,7 @@ async def test_a_failed_probe_opens_the_circuit_again_and_a_successful_one_close
     assert await end_claim(store, node, claim, answered, now=NOW + 3 * MINUTE) == [(NUMBER, None)]
 
 
-# What becomes of a run that is not sent
+# Executions that are not sent
 
 
 async def test_an_execution_that_is_not_sent_is_skipped_with_the_reason(store: Store, node: int):
@@ -246,7 +246,7 @@ async def test_a_retry_that_is_not_sent_is_a_dead_letter(store: Store, node: int
     assert found.started_at == NOW, "its first attempt did begin"
 
 
-# By hand, and what is left of it
+# Closing by hand, and pruning
 
 
 async def test_a_tenant_can_close_its_circuit_by_hand_and_the_audit_records_it(store: Store, node: int):

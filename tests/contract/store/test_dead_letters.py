@@ -1,4 +1,4 @@
-"""Dead letters: found by filter, driven again at a pace, and the timetable does not wait for those that wait."""
+"""Dead letters: found by filter, redriven at a pace, and the timetable does not wait for those that wait."""
 
 from __future__ import annotations
 
@@ -143,11 +143,11 @@ async def test_the_next_waiting_execution_of_a_job_is_returned(store: Store, nod
     assert await store.next_waiting_of(job_id) is None
 
 
-# Beside the timetable
+# Next to the timetable
 
 
 async def failed_hourly(store: Store, node: int, overlap: Overlap) -> tuple[str, str]:
-    """A job with a run every minute, whose first failed and is driven again, to run in an hour."""
+    """A job that runs every minute. Its first execution failed and is redriven, to run in an hour."""
     job_id = await add_job(store, spec("every 1m", overlap=overlap, retry_policy=RetryPolicy(max_retries=0)))
     at = NOW + MINUTE
     _, (claim,) = await fire(store, node, at, job_id)

@@ -1,4 +1,4 @@
-"""What was answered is there: after a stop, after kill -9, whenever it comes."""
+"""Acknowledged writes are stored: after a stop, and after kill -9 at any time."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_commands_sent_before_a_stop_are_applied(make_store: MakeStore):
     store = make_store()
     await store.start()
     writes = [asyncio.ensure_future(one(store, c.CreateJobs(NOW, (new_job(),)))) for _ in range(100)]
-    await asyncio.sleep(0)  # each has been handed in
+    await asyncio.sleep(0)  # each has been submitted
     await store.stop()
     answered = await asyncio.gather(*writes)
     assert answered == [None] * 100
@@ -73,7 +73,7 @@ async def test_no_acknowledged_create_is_lost_to_a_kill(
         while len(said) < acknowledged:
             said += process.stdout.readline().split()
         process.kill()
-        # What it still got out before it died was acknowledged as well; a torn last line was not.
+        # Lines printed before the kill were acknowledged as well; an incomplete last line was not.
         rest = process.stdout.read()
         said += rest[: rest.rfind("\n") + 1].split()
 

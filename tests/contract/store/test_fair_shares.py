@@ -1,4 +1,4 @@
-"""By tenant first: what one tenant has waiting, or due, costs another nothing."""
+"""Shares by tenant: waiting executions and due timers of one tenant do not delay another."""
 
 from __future__ import annotations
 

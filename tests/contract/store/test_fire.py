@@ -1,4 +1,4 @@
-"""Firing: executions in and timers moved as one, each instant decided once, overlaps settled as the job says."""
+"""Fires: executions are added and timers moved in one commit, each instant is decided once, by the overlap policy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def planned(job_id: str, at: int, if_open: str = "skip", **fields: Any) -> NewEx
 
 
 def fire_at(node: int, job_id: str, *instants: int, **fields: Any) -> c.Fire:
-    """A Fire of one job by hand; `due_at`, `version`, `next_due_at`, `if_open` and `claim` may be given."""
+    """A Fire of one job; the test may set `due_at`, `version`, `next_due_at`, `if_open` and `claim`."""
     executions = tuple(planned(job_id, at, fields.get("if_open", "skip")) for at in instants)
     due_at = fields.get("due_at", instants[0] if instants else DUE)
     move = TimerMove(
@@ -58,7 +58,7 @@ async def states(store: Store, job_id: str) -> list[State]:
     return [e.state for e in await executions_of(store, job_id)]
 
 
-# The plain case
+# Without conflicts
 
 
 async def test_a_fire_writes_the_execution_claimed_and_moves_the_timer(store: Store, node: int):
@@ -177,11 +177,11 @@ async def test_a_stale_job_does_not_block_the_others_of_its_page(store: Store, n
     assert (await job_of(store, stale)).due_at == DUE
 
 
-# One execution an instant
+# One execution for each instant
 
 
 async def replan(store: Store, job_id: str, due_at: int, **fields: Any) -> int:
-    """What a change does after the clock went back: the timer is due at an instant that was decided before."""
+    """The effect of a change after the clock was set back: the timer is due at an instant that was decided before."""
     job = spec(**fields)
     version = (await job_of(store, job_id)).version
     answer = await one(store, c.ChangeJob(NOW, TENANT, job_id, version, None, job.name, job.type, True, due_at, job))
@@ -247,7 +247,7 @@ async def test_an_execution_after_a_decided_instant_is_not_left_waiting(store: S
 
 
 async def overlapping(store: Store, node: int, policy: str) -> tuple[str, str, c.Fired]:
-    """A job with one execution running, and the answer to the fire of its next instant."""
+    """A job with one running execution, and the result of the fire of its next instant."""
     job_id = await add_job(store, spec(overlap=policy))
     _, (running,) = await fire(store, node, DUE)
     fired, _ = await fire(store, node, DUE + MINUTE)
@@ -404,7 +404,7 @@ async def test_skipped_spans_are_in_the_ledger_latest_first(store: Store, node: 
     assert await store.list_skipped(new_id(), 10) == []
 
 
-# Runs outside the timetable
+# Manual executions
 
 
 async def test_a_manual_execution_waits_with_the_priority_of_its_job(store: Store):

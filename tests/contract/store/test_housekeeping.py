@@ -28,7 +28,7 @@ from snapshot import recount, snapshot, totals
 
 
 async def ended_executions(store: Store, node: int, count: int, at: int = NOW, tenant: str = TENANT) -> list[str]:
-    """Executions that were scheduled from `at` on, a minute apart, and have ended. Oldest first."""
+    """Ended executions that were scheduled from `at` on, a minute apart. Oldest first."""
     job_id = await add_job(store, tenant=tenant)
     for n in range(count):
         await add_execution(store, job_id, at + n * MINUTE, tenant)
@@ -137,7 +137,7 @@ async def test_the_row_of_a_node_stays_as_long_as_history_can_name_it(store: Sto
 
 
 async def test_executions_of_a_node_whose_row_was_removed_are_taken_over(store: Store, node: int):
-    """A row that is gone says what an ended one says: nothing of this node counts any more."""
+    """A missing row means the same as an ended one: writes of this node are refused."""
     lost = await one(store, c.StartNode(NOW, "lost"))
     await add_execution(store, await add_job(store), NOW)
     (claim,) = await claim_waiting(store, lost, NOW, limit=1)
@@ -160,7 +160,7 @@ async def test_api_keys_that_were_revoked_or_expired_long_ago_are_removed(store:
 
 
 async def test_a_full_page_reports_that_there_may_be_more(store: Store):
-    """Else what comes faster than a page a minute would grow for ever."""
+    """Otherwise data that arrives faster than a page a minute would grow for ever."""
     for n in range(5):
         record = c.IdempotencyRecord(TENANT, f"k{n}", "f", "answer")
         await one(store, c.CreateJobs(NOW, (new_job(),), record))

@@ -541,7 +541,7 @@ async def test_a_name_with_any_characters_is_read_unchanged(store: Store, name: 
 
 
 async def test_a_body_with_nul_is_read_unchanged_everywhere(store: Store, node: int):
-    """The API refuses it, naming the field; but what is in a store already must not get stuck there."""
+    """The API refuses NUL and names the field; but jobs that are stored already must not get stuck."""
     job = spec("immediate", payload=HttpRequest("https://hook.example/run", body={"a": "x\0y", "b": ["\0"]}))
     job_id = await add_job(store, job, now=NOW)
     assert (await job_of(store, job_id)).spec == job

@@ -115,7 +115,7 @@ async def test_keys_survive_a_restart(make_store: MakeStore, store: Store):
 
 
 async def sizes(store: Store) -> Load:
-    """What the load must be, by the definitions."""
+    """Returns the expected load, computed from the definitions."""
     specs = [definition for _, _, _, definition in await store.list_specs(FIRST_ID, 1000)]
     return Load(len(specs), sum(len(msgspec.json.encode(one)) + JOB_OVERHEAD_BYTES for one in specs))
 
@@ -132,7 +132,7 @@ async def test_definitions_of_all_tenants_are_listed_by_id_page_by_page(store: S
 
 
 async def test_a_page_without_readable_definitions_is_not_the_last(store: Store, raw: Raw):
-    """Else a rotation would end there, and take the key away that the jobs after it need."""
+    """Otherwise a rotation would end there, and remove the key that later jobs need."""
     jobs = [await add_job(store, spec(name=f"{n}")) for n in range(6)]
     await raw("""UPDATE jobs SET spec = '{"name": "of a newer version"}' WHERE name IN ('0', '1', '2', '3', '5')""")
     assert await store.list_specs(FIRST_ID, 2) == [(jobs[4], TENANT, 1, spec(name="4"))]
@@ -172,7 +172,7 @@ async def test_a_reencrypt_of_no_definitions_does_nothing(store: Store):
 
 
 async def test_a_reencrypt_succeeds_in_a_full_store(make_store: MakeStore, store: Store):
-    """It must be possible to give up a key at any time."""
+    """A key must be replaceable at any time."""
     job = new_job()
     await one(store, c.CreateJobs(NOW, (job,)))
     await store.stop()

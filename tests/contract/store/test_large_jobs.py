@@ -1,4 +1,4 @@
-"""What the engine reads and claims is bounded in bytes: large jobs come a few at a time."""
+"""Reads and claims of the engine are bounded in bytes: large jobs are read a few at a time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many jobs and requests a user may have: counted once, and only for what was done."""
+"""Limits of a user on jobs and requests: each is counted once, and only if it was accepted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def create(count: int = 1, now: int = NOW, quota: Quota = ANNS, key: str | None 
 
 
 async def left(store: Store, quota: Quota = ANNS, now: int = NOW) -> int:
-    """How many more pass: nothing is taken to find out."""
+    """Returns how many more pass, without using any."""
     granted, full_at = await one(store, c.TakeRequests(now, quota, 0))
     assert granted == 0
     return remaining(quota.limit, full_at, now)
@@ -73,7 +73,7 @@ async def test_a_create_that_fails_for_another_reason_uses_no_quota(store: Store
         (create(key="always taken"), Conflict),
         (c.CreateJobs(NOW, (new_job(), new_job(spec(key="always taken"))), quota=ANNS), Conflict),
         (c.CreateJobs(NOW, (new_job(),), other, ANNS), IdempotencyKeyReused),
-        (c.CreateJobs(NOW, (new_job(),), record, ANNS), str),  # answered before, and not done again
+        (c.CreateJobs(NOW, (new_job(),), record, ANNS), str),  # a repeat: not applied again
     ]
     for command, answer in failing:
         assert type(await one(store, command)) is answer
@@ -98,7 +98,7 @@ async def test_a_create_without_room_uses_no_quota(make_store: MakeStore, store:
 
 
 async def test_each_user_has_a_quota_of_their_own(store: Store):
-    """Also where their creates share a commit, and one of them has used theirs up."""
+    """Also if their creates share a commit, and one user has used up the quota."""
     elsewhere, as_admin = Quota("other", "ann", JOBS), Quota(TENANT, "ann", Limit("jobs", 10, DAY))
     await one(store, create(98))
     order = [ANNS, BOBS, ANNS, ANNS, BOBS, elsewhere, ANNS, BOBS]

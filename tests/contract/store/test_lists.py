@@ -1,4 +1,4 @@
-"""What people ask: filters, orders, pages and cursors, and that no tenant sees another's."""
+"""Lists for users: filters, orders, pages and cursors. No tenant sees rows of another."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def ids(store: Store, **query: Any) -> list[str]:
 
 
 async def every_id(store: Store, **query: Any) -> list[str]:
-    """Filtered ids, oldest first; the count must agree."""
+    """Returns the filtered ids, oldest first; the count must agree."""
     found = await ids(store, order="asc", limit=100, **query)
     assert await store.count_jobs(JobQuery(TENANT, **query)) == len(found)
     return found
@@ -144,7 +144,7 @@ def sort_value(job: JobRecord, sort: str) -> Any:
 
 
 def in_order(jobs: list[JobRecord], sort: str, order: str) -> list[str]:
-    """By the sort value, then the id; jobs without a next run come last either way."""
+    """By the sort value, then the id; jobs without a next run come last in both directions."""
     down = order == "desc"
     valued = [job for job in jobs if sort_value(job, sort) is not None]
     without = [job for job in jobs if sort_value(job, sort) is None]

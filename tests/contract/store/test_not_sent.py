@@ -1,4 +1,4 @@
-"""A run whose circuit is open is not sent: it does not count, and ends its job if it was the only one."""
+"""An execution whose circuit is open is not sent: it does not count, and completes its job if it was the only one."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def test_a_one_off_that_is_not_sent_is_completed_in_a_page_with_others(sto
     jobs = [await add_job(store, spec("immediate")) for _ in range(3)]
     _, claims = await fire(store, node, NOW)
     first, second, third = claims
-    failed = ended(second, Outcome(ErrorType.TIMEOUT), now=NOW)  # is tried again
+    failed = ended(second, Outcome(ErrorType.TIMEOUT), now=NOW)  # it is retried
     await finish(store, node, NOW, not_sent(first, NOW), failed, ended(third))
     statuses = {claim.job_id: (await job_of(store, claim.job_id)).status for claim in claims}
     assert statuses == {
@@ -73,7 +73,7 @@ async def test_an_execution_that_is_not_sent_does_not_count_towards_max_runs(sto
         _, (claim,) = await fire(store, node, DUE + n * MINUTE)
         await finish(store, node, DUE + n * MINUTE, ended(claim, now=DUE + n * MINUTE))
         if n == 1:
-            await fire_and_skip(store, node, DUE + 2 * MINUTE)  # was to be the last
+            await fire_and_skip(store, node, DUE + 2 * MINUTE)  # the last planned run
             found = await job_of(store, job_id)
             assert (found.status, found.fired, found.due_at) == (JobStatus.PENDING, 1, DUE + 3 * MINUTE)
     found = await job_of(store, job_id)
@@ -105,7 +105,7 @@ async def test_each_of_several_executions_that_are_not_sent_returns_its_run(
     _, claims = await fire(store, node, NOW + 3_000)
     assert len(claims) == 3
     page = [not_sent(claim, NOW + 3_000) for claim in claims]
-    if on_slow_path:  # a result twice: each row is looked at by itself
+    if on_slow_path:  # the same result twice: each row is checked separately
         page.append(page[0])
     await finish(store, node, NOW + 3_000, *page)
     found = await job_of(store, job_id)
@@ -136,7 +136,7 @@ async def test_a_job_that_became_a_one_off_meanwhile_is_not_due_again(store: Sto
     once = spec("2026-01-01T00:01:30Z")
     at = DUE + MINUTE // 2
     assert await one(store, c.ChangeJob(DUE, TENANT, job_id, 1, None, once.name, once.type, False, at, once)) == 2
-    await fire(store, node, at)  # is skipped: the first is open
+    await fire(store, node, at)  # skipped, because the first is open
     await finish(store, node, at, not_sent(claim, at))
     found = await job_of(store, job_id)
     assert (found.status, found.due_at) == (JobStatus.COMPLETED, None)

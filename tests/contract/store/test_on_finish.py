@@ -1,4 +1,4 @@
-"""What follows from an end is carried out in the commit of that end, or not at all."""
+"""On-finish commands are applied in the commit of the end, or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from snapshot import snapshot
 
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "404", 404)
 TOLD = "https://told.example/"
-OTHER_IDS = 1 << 60  # than those of the samples
+OTHER_IDS = 1 << 60  # different from those of the samples
 
 
 def following(claim: Claim, state: State = State.COMPLETED, command: c.Command | None = None) -> c.OnFinish:

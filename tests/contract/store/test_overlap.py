@@ -1,4 +1,4 @@
-"""Several late instants of one job at once: the overlap policy holds against what is open and among themselves."""
+"""Several late instants of one job in one fire: the overlap policy applies to the open execution and among them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from samples import (
 from snapshot import recount, totals
 
 FIRST = NOW + SECOND  # when `every 1s` is first due
-LATE = FIRST + 5 * SECOND  # five more instants have come, none of which is older than the grace
+LATE = FIRST + 5 * SECOND  # five more instants have passed, all within the grace
 SKIPPED = (State.SKIPPED, "overlap")
 HELD = (State.QUEUED, None)
 
@@ -98,7 +98,7 @@ async def test_the_policy_cancel_running_runs_the_newest_and_cancels_the_open_ex
 
 
 async def one_cancelled(store: Store, node: int, execution_id: str) -> None:
-    """The store was asked to stop this one, and no other."""
+    """The store has marked this execution to stop, and no other."""
     (successor,) = await store.apply([c.StartNode(NOW, "node-1")])
     expired = await store.list_expired_claims(successor, 10)
     assert [claim.execution_id for claim in expired if claim.cancel_requested] == [execution_id]
@@ -152,7 +152,7 @@ async def test_each_job_of_a_page_is_decided_separately(store: Store, node: int)
 async def test_skipped_instants_do_not_use_up_max_runs(store: Store, node: int):
     job_id = await add_job(store, every_second("skip", max_runs=3))
     _, (running,) = await fire(store, node, FIRST)
-    for _ in range(3):  # two, two and one: the most that were left, and each of them skipped
+    for _ in range(3):  # two, two and one: the remaining runs, each of them skipped
         await fire(store, node, LATE)
     assert await decisions(store, job_id) == [(State.RUNNING, None)] + [SKIPPED] * 5
     found = await job_of(store, job_id)
@@ -171,7 +171,7 @@ async def test_a_manual_execution_counts_as_open_for_all_instants(store: Store, 
     assert Counter(await decisions(store, job_id)) == {(State.RUNNING, None): 1, SKIPPED: 6}
 
 
-# The most that wait
+# The limit of waiting executions
 
 
 async def test_the_policy_queue_all_skips_instants_beyond_the_limit(

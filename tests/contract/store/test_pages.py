@@ -1,4 +1,4 @@
-"""A page of a list ends at some megabytes, says so, and the next one goes on after it."""
+"""A page of a list ends at some megabytes, reports that, and the next one continues after it."""
 
 from __future__ import annotations
 

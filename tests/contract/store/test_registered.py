@@ -1,4 +1,4 @@
-"""What admins register for a tenant: subscriptions and connections; and a command with what goes with it."""
+"""Subscriptions and connections of a tenant; and commands that are attached to another command."""
 
 from __future__ import annotations
 

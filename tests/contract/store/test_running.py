@@ -1,4 +1,4 @@
-"""Running: claim, finish, release, cancel, redrive. Every write of an owner is fenced."""
+"""Claim, finish, release, cancel, redrive. Every write of an owner is fenced."""
 
 from __future__ import annotations
 
@@ -400,7 +400,7 @@ async def test_the_claim_is_invalid_after_its_release(store: Store, node: int):
 
 @pytest.mark.parametrize("outcome", [Outcome(), FAILURE])
 async def test_a_release_of_an_execution_that_does_not_run_changes_nothing(store: Store, node: int, outcome: Outcome):
-    """Ended, or about to be tried again: that attempt is counted."""
+    """Ended, or waiting for a retry: that attempt is counted."""
     claim = await running(store, node)
     await finish(store, node, NOW, ended(claim, outcome))
     before = await snapshot(store)

@@ -1,4 +1,4 @@
-"""Shards and their owners: who may fire what, and that nothing of an earlier owner gets in after a later one."""
+"""Shards and their owners: only the current owner can fire, and writes of earlier owners are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LATER = NOW + HOUR
 
 
 async def jobs_in_many_shards(store: Store, count: int = 40) -> list[str]:
-    """Their due instants have ties, and their order is not that of their shards."""
+    """Their due instants have ties, and their order differs from that of their shards."""
     return [await add_job(store, due_at=DUE + (n * 7 % 5) * 1000) for n in range(count)]
 
 
@@ -47,7 +47,7 @@ def fenced_fire(node: int, timers: list[DueTimer], *epochs: tuple[int, int], **f
     return msgspec.structs.replace(command, **fields)
 
 
-# Reading what is due
+# Due timers
 
 
 @pytest.mark.parametrize("shards", [range(0, 64, 2), range(3), range(64), range(0)], ids=str)
@@ -173,7 +173,7 @@ async def test_a_fenced_node_may_not_fence_shards(store: Store, node: int):
     assert isinstance(await one(store, c.FenceShards(999, ((1, 1),))), StaleWrite)
 
 
-# Nodes that are dead
+# Dead nodes
 
 
 async def test_a_fenced_node_may_not_write_and_its_claims_have_expired(store: Store, node: int):

@@ -1,4 +1,4 @@
-"""What only the embedded store promises: its folder, its file, its disk and its schema."""
+"""The embedded store only: its folder, its file, its disk and its schema."""
 
 from __future__ import annotations
 
@@ -297,7 +297,7 @@ async def test_a_killed_migration_is_continued_at_the_next_start(
     connection.close()
 
 
-# The file's own promise: each instant once, whatever the code above it does
+# The schema allows one execution for each instant, independently of the code above it
 
 
 async def test_the_schema_allows_one_execution_for_a_job_and_an_instant(tmp_path: Path):
@@ -314,11 +314,11 @@ async def test_the_schema_allows_one_execution_for_a_job_and_an_instant(tmp_path
     connection.close()
 
 
-# A definition that can't be read
+# Unreadable definitions
 
 
 def spoil(folder: Path, job_id: str) -> None:
-    """As a newer version might have written it."""
+    """As a newer version could have written it."""
     connection = apsw.Connection(str(folder / FILE_NAME))
     connection.set_busy_timeout(5000)
     connection.execute(
@@ -410,7 +410,7 @@ async def test_a_failed_commit_leaves_no_entry_and_the_chain_continues(store: Sq
     assert await store.get_key("key-2") is None
 
 
-# What the writer does must not grow with what is stored
+# The work of the writer does not grow with the stored rows
 
 SLOW = ["cancel_waiting", "request_cancel_of_running", "list_running_of_job", "count_waiting_of_job", "prune_skips"]
 

@@ -1,4 +1,4 @@
-"""What no index finds by its age: jobs that are long over, limits that are full again, totals of nothing."""
+"""Rows that are not found by an index on their age: old jobs, full limits, totals of zero."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ async def test_the_audit_does_not_record_removed_notifications(store: Store, nod
 
 
 async def take(store: Store, tenant: str, user: str, now: int = NOW) -> int:
-    """Answers when the bucket is full again, in ms."""
+    """Returns when the bucket is full again, in ms."""
     quota = Quota(tenant, user, Limit("requests", 60, HOUR))
     _, full_at = await one(store, c.TakeRequests(now, quota, 1))
     return int(full_at) // MICRO

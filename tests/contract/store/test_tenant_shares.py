@@ -1,4 +1,4 @@
-"""One tenant's jobs, notifications and executions cost another tenant neither its room nor its history."""
+"""Jobs, notifications and executions of one tenant take no room and no history of another."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def started(make_store: MakeStore, capacity: Capacity) -> Store:
 
 
 async def fill(store: Store, tenant: str) -> int:
-    """Jobs that a tenant can create before it is refused."""
+    """Returns how many jobs a tenant can create before a refusal."""
     for number in range(MOST_FILLED):
         answer = await one(store, c.CreateJobs(NOW, (new_job(tenant=tenant),)))
         if isinstance(answer, InsufficientStorage):
@@ -122,7 +122,7 @@ def a_notification(tenant: str, limit: Limit) -> c.CreateJobs:
 
 
 async def ends(store: Store, node: int, tenant: str, number: int, limit: Limit) -> list[object]:
-    """Executions of a tenant that end in one commit, with a notification each. Returns what the store says to these."""
+    """Ends executions of a tenant in one commit, with a notification each. Returns the results of the notifications."""
     job_id = await add_job(store, tenant=tenant)
     for at in range(number):
         await add_execution(store, job_id, NOW + at, tenant)
@@ -172,7 +172,7 @@ async def test_a_notification_of_an_action_of_a_user_is_counted_and_its_refusal_
 
 
 async def history(store: Store, node: int, tenant: str, outcomes: str, at: int = NOW) -> list[str]:
-    """Executions a minute apart, oldest first: C for completed, D for a dead letter, O for one that is still open."""
+    """Executions a minute apart, oldest first: C for completed, D for a dead letter, O for an open one."""
     job_id = await add_job(store, spec(retry_policy=RetryPolicy(max_retries=0)), tenant=tenant)
     ids = [await add_execution(store, job_id, at + number * MINUTE, tenant) for number in range(len(outcomes))]
     kinds = dict(zip(ids, outcomes, strict=True))

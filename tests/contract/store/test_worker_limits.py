@@ -1,4 +1,4 @@
-"""A tenant has a bounded number of workers, of bytes that they say of themselves, and of joins. Lists come in pages."""
+"""A tenant has a bounded number of workers, of bytes of their names, and of joins. Lists have pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def join(
 
 
 async def hire(store: Store, *args: Any, **fields: Any) -> int:
-    """The id of a new worker. Raises what refuses it."""
+    """Returns the id of a new worker, or raises its refusal."""
     answer = await one(store, join(*args, **fields))
     if isinstance(answer, DuetimeError):
         raise answer
@@ -72,7 +72,7 @@ async def test_names_of_functions_have_a_bounded_size(store: Store):
 
 async def test_joins_have_a_quota_and_long_names_count_towards_it(store: Store):
     limits = WorkerLimits(workers=1)  # two thousand joins an hour
-    for _ in range(31):  # each counts for 63 joins, and one
+    for _ in range(31):  # each counts as 64 joins
         await one(store, c.FenceNodes(NOW, (await hire(store, functions=LONG, limits=limits),)))
     with pytest.raises(QuotaExceeded, match="2,000 joins of workers an hour"):
         await hire(store, functions=LONG, limits=limits)

@@ -1,4 +1,4 @@
-"""Workers in the ledger: they claim what only they can run, and are nodes to all that follows."""
+"""Workers in the ledger: they claim executions that only they can run, and are treated like nodes otherwise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def join(store: Store, tenant: str = TENANT) -> int:
 
 
 async def waiting(store: Store, job: Any = None, at: int = NOW) -> str:
-    """An execution that waits; its id."""
+    """Returns the id of a waiting execution."""
     job_id = await add_job(store, job or call())
     execution_id = new_id(at)
     assert await one(store, c.AddExecution(at, TENANT, job_id, execution_id, Trigger.MANUAL)) == execution_id
@@ -133,7 +133,7 @@ async def test_claims_of_an_ended_worker_have_expired_and_get_the_next_attempt(s
 async def test_a_lost_attempt_names_the_worker_that_ran_it(store: Store, node: int):
     worker = await join(store)
     last = call(delivery=Delivery.AT_MOST_ONCE)
-    ids = [await waiting(store), await waiting(store, last)]  # one is tried again, one has failed
+    ids = [await waiting(store), await waiting(store, last)]  # one is retried, one has failed
     await claim_waiting(store, worker, AT)
     await one(store, c.FenceNodes(NOW, (worker,)))
     expired = await store.list_expired_claims(node, 10)
@@ -232,7 +232,7 @@ async def test_a_worker_is_ended_only_without_a_heartbeat_since_the_check(store:
     assert await one(store, c.BeatWorkers(NOW + 5, (silent, beating))) == [silent]
     assert isinstance(await one(store, c.ClaimExecutions(silent, NOW + 5, 10, (TENANT,), only=(AT,))), StaleWrite)
     assert [expired.execution_id for expired in await store.list_expired_claims(node, 10)] == [execution_id]
-    assert await claim_waiting(store, node) == []  # a node that is named by mistake goes on
+    assert await claim_waiting(store, node) == []  # a node whose id is given by mistake continues
     assert await one(store, end) == await one(store, c.FenceWorkers(NOW + 6, ())) == []
     assert await finish(store, node, expire(claim, NOW + 6)) == []
 
