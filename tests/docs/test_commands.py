@@ -48,7 +48,7 @@ class Terminal:
         file.chmod(0o755)
 
     def try_to_type(self, block: str) -> str:
-        """Returns the output, or nothing if the block fails: it may be too early."""
+        """Returns the output, or nothing if the block fails because it runs too early."""
         try:
             return self.type(block)
         except AssertionError:
@@ -70,7 +70,7 @@ class Terminal:
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """A target listens on 9000, and nothing on 9001."""
     with target() as target_url, served(tmp_path) as url, socket.socket() as unheard:
-        unheard.bind(("127.0.0.1", 0))  # taken, but not listening: a connection is refused
+        unheard.bind(("127.0.0.1", 0))  # used, but not listening: a connection is refused
         nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
         yield Terminal(tmp_path, url, port_9000=target_url.removeprefix("http://"), port_9001=nobody)
 

@@ -95,7 +95,7 @@ async def test_no_file_is_held_open(logs: FolderLogs):
         logs.open(execution, 1).write("stdout", "one\n")
     for execution in executions:
         await follow(logs, execution, 1)
-    assert len(os.listdir("/dev/fd")) <= before + 2  # the one that is being appended to, and one that is read
+    assert len(os.listdir("/dev/fd")) <= before + 2  # one for the append, and one for the read
 
 
 @pytest.mark.parametrize("torn", ["[4294967299,17672", '[4294967299,1767225600000,"stdout","half a \xc3', "\x00\x00"])
@@ -133,7 +133,7 @@ async def test_a_disk_that_refuses_writes_fails_no_execution_and_logs_one_warnin
     with capture_logs() as entries:
         writer = logs.open(execution, 1)
         writer.write("stdout", "lost\n")
-        assert texts(await follow(logs, execution, 1)) == ["lost"]  # whoever follows it sees it all the same
+        assert texts(await follow(logs, execution, 1)) == ["lost"]  # a follower gets it nevertheless
         await writer.close()
         await written(logs, new_id(), "lost, too\n")
         assert warnings(entries) == ["logs of executions can't be kept: some lines may be lost"]
@@ -287,7 +287,7 @@ async def test_a_disk_that_hangs_delays_no_execution(folder: Path, clock: HandCl
     monkeypatch.setattr("duetime.logs.folder.CLOSE_SECONDS", 0.05)
     logs = FolderLogs(folder, 1000, clock)
     await logs.start()
-    # Whatever a disk that hangs does below: the thread that appends does not come back.
+    # Any calls below on a disk that hangs: the thread that appends does not return.
     released = threading.Event()
     busy = asyncio.get_running_loop().run_in_executor(logs._appender, released.wait)
     with capture_logs() as entries:

@@ -1,4 +1,4 @@
-"""One tenant prints without end: others lose no line, no place in a flush, and no call to the store."""
+"""One tenant prints without end: other tenants lose no line, no place in a flush, and no call to the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def logs(tmp_path: Path) -> AsyncIterator[FolderLogs]:
 
 @pytest.fixture
 def appended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Each append to a file: which execution's, and how many bytes of text."""
+    """Each append to a file: its execution, and the number of bytes of text."""
     seen: list[tuple[str, int]] = []
 
     def append(path: str, attempt: int, lines: Sequence[Line], settled: bool) -> file.Appended:
@@ -83,7 +83,7 @@ async def test_a_single_tenant_can_fill_the_memory_and_another_still_gets_its_sh
 
 
 class Store:
-    """An object store whose puts hang until they may go on."""
+    """An object store whose puts hang until they are released."""
 
     def __init__(self) -> None:
         self.puts: list[str] = []

@@ -30,7 +30,7 @@ async def jobs_in(url: str) -> int:
 
 
 @pytest.mark.slow
-# promote_page: 1 is in the middle of the copy, 6 its last.
+# promote_page: 1 is in the middle of the copy, 6 is its last page.
 @pytest.mark.parametrize(
     ("crash_at", "is_complete"),
     [("promote_marked", False), ("promote_page:1", False), ("promote_page:6", False), ("promote_copied", False),

@@ -1,4 +1,4 @@
-"""Random histories of two targets: the breaker against a few lines that look at the whole history each time."""
+"""Random histories of two targets: the breaker is compared with a few lines that read the whole history each time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_circuit_is_open_from_the_threshold_to_the_next_success_with_one_probe
     rules = Rules(threshold, cooldown)
     known: dict[int, Circuit] = {}
     in_a_row = [0, 0]
-    probes: list[list[int]] = [[], []]  # since it was last closed or opened: when each was taken
+    probes: list[list[int]] = [[], []]  # since it was last closed or opened: the instants of the probes
     now = NOW
     for number, (what, circuit, amount) in enumerate(steps):
         if what == "waits":

@@ -1,4 +1,4 @@
-"""The dispatcher under random work: whatever comes, ends, is cancelled, given back or not sent, nothing is left behind.
+"""The dispatcher under random work: claims arrive, end, are cancelled, returned or not sent.
 
 After each step its counters equal a recount, and no claim waits that could start.
 """
@@ -26,7 +26,7 @@ TURNS = 12  # of the loop: more than any chain of callbacks
 
 
 class World:
-    """A dispatcher, the attempts under way, and what should be held, by execution."""
+    """A dispatcher, its running attempts, and the expected claims, by execution."""
 
     def __init__(self, chance: random.Random) -> None:
         self.chance = chance
@@ -64,7 +64,7 @@ class World:
             del self.held[claim.execution_id]
         self.dispatcher.recorded(claims)
 
-    # What may happen
+    # Events
 
     def step(self) -> None:
         deeds = (self.offer, self.offer, self.offer, self.end, self.end, self.end, self.cancel, self.write, self.doubt)
@@ -117,7 +117,7 @@ class World:
             self.held |= {claim.execution_id: claim for claim in again}
             self.dispatcher.offer(again)
 
-    # What must hold
+    # Invariants
 
     def check(self) -> None:
         queue = self.dispatcher._queue

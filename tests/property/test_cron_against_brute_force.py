@@ -1,5 +1,5 @@
-"""Our instants against a slow walker that shares no code with the engine: it writes down every local time of a
-few days, asks zoneinfo which instants show it, and applies the policy by its definition.
+"""Our instants against a slow search that shares no code with the engine: it lists every local time of a few days,
+finds the instants that show it with zoneinfo, and applies the policy by its definition.
 """
 
 from __future__ import annotations
@@ -187,10 +187,10 @@ def test_clock_changes_agree_with_a_walk_over_local_times(
     changes = samples.clock_changes(key, year)
     assume(changes)
     zone, change = ZoneInfo(key), data.draw(st.sampled_from(changes))
-    if data.draw(st.booleans()):  # the hour that is shown twice, and the one that is left out
+    if data.draw(st.booleans()):  # the hour that is shown twice, and the one that is skipped
         before = datetime.fromtimestamp(change - 1, zone).hour
         hours = sorted({*hours, before, (before + 1) % 24})
-    # A field that begins with a star is a wildcard, even in a list: the star stands where it adds nothing.
+    # A field that begins with a star is a wildcard, even in a list: a star is added where it changes no match.
     head = [] if seconds is None else [",".join(map(str, seconds))]
     minute_field = ",".join(map(str, minutes)) if fixed else "*/15"
     text = " ".join([*head, minute_field, ",".join(map(str, hours)), "* * *"])
@@ -233,7 +233,7 @@ Answer = TypeVar("Answer")
 
 
 def outcome(ask: Callable[[], Answer]) -> Answer | InvalidSchedule:
-    """The answer or the one error that is allowed. Any other goes through and fails the test."""
+    """Returns the result, or the one error that is allowed. Any other error fails the test."""
     try:
         return ask()
     except InvalidSchedule as error:
@@ -314,7 +314,7 @@ def test_schedules_with_the_same_description_have_the_same_instants() -> None:
     fields = [sixty, sixty, TIME_FIELDS, DATE_FIELDS, MONTH_FIELDS, WEEKDAY_FIELDS]
     for at in range(1500):
         parts = [chance.choice(field) for field in fields]
-        if at % 2:  # half of them without seconds, the words for which are the most varied
+        if at % 2:  # half of them without seconds, whose descriptions vary most
             parts[0] = "0"
         expr = parse(" ".join(parts))
         days = tuple(

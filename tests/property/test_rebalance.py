@@ -1,4 +1,4 @@
-"""The rebalancing rule from any view: it comes to rest, evenly, with no more moves than it takes."""
+"""The rebalancing rule from any view: it ends with even shares, and with no more moves than necessary."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ NODES = st.integers(1, 40)
 
 @st.composite
 def views(draw: st.DrawFn) -> View:
-    """Some timers, some that are none, and shards with owners among them, among the dead, and without."""
+    """Some nodes with and some without the timer role, and shards of these nodes, of dead nodes, and free ones."""
     timers = draw(st.sets(NODES, min_size=1, max_size=12))
     others = draw(st.sets(NODES, max_size=3)) - timers
     owners = st.sampled_from([None, DEAD, *sorted(timers | others)])
-    # Few distinct owners in a row, too: a list of 64 free choices is nearly even by itself.
+    # Few distinct owners in a row, too: a random list of 64 owners is already nearly even.
     runs = draw(st.lists(st.tuples(owners, st.integers(1, SHARDS)), min_size=1, max_size=20))
     shards = [Holding(owner, 3) for owner, count in runs for _ in range(count)][:SHARDS]
     shards += [Holding(draw(owners), 1)] * (SHARDS - len(shards))
@@ -43,7 +43,7 @@ def timers_of(view: View) -> list[int]:
 
 
 def apply(view: View, node: int, moves: Moves) -> View:
-    """As a registry does: only what is its own is given up, only what is free is taken."""
+    """Applies moves like a registry: a node releases only its own shards, and takes only free ones."""
     shards = list(view.shards)
     for shard, epoch in moves.give_up.items():
         assert shards[shard] == Holding(node, epoch)
@@ -55,7 +55,7 @@ def apply(view: View, node: int, moves: Moves) -> View:
 
 
 def one_after_the_other(view: View, chance: Random) -> tuple[View, int]:
-    """A round of heartbeats, each with a fresh view. Answers also how many shards were given up."""
+    """A round of heartbeats, each with a fresh view. Returns the number of released shards, too."""
     given_up = 0
     for node in chance.sample(nodes_of(view), len(view.members)):
         moves = rebalance(view, node)
@@ -65,7 +65,7 @@ def one_after_the_other(view: View, chance: Random) -> tuple[View, int]:
 
 
 def all_at_once(view: View, chance: Random) -> View:
-    """A round in which all have seen the same, and their calls arrive in any order."""
+    """A round in which all have the same view, and their calls arrive in any order."""
     decided = [(node, rebalance(view, node)) for node in nodes_of(view)]
     for node, moves in chance.sample(decided, len(decided)):
         view = apply(view, node, moves)
@@ -78,7 +78,7 @@ def is_even(view: View) -> bool:
 
 
 def fewest_given_up(view: View) -> int:
-    """Counted another way than the rule does: all above an even share, but for the odd ones, which may stay."""
+    """Counts differently from the rule: all shards above an even share, except the odd ones, which may stay."""
     held = [len(view.held_by(node)) for node in timers_of(view)]
     each, odd = divmod(SHARDS, len(held))
     above = sum(max(0, count - each) for count in held) - min(odd, sum(count > each for count in held))

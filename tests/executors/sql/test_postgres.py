@@ -175,13 +175,13 @@ async def test_a_server_that_does_not_respond_is_a_timeout(executor: SqlExecutor
 async def test_no_password_of_the_environment_goes_to_a_server(
     executor: SqlExecutor, connections: Connections, monkeypatch: pytest.MonkeyPatch
 ):
-    """It is for another one."""
+    """The password belongs to another server."""
     heard: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(8 + 0)
         await reader.read(1000)
-        writer.write(b"R\0\0\0\x08\0\0\0\x03")  # asks for a password in clear
+        writer.write(b"R\0\0\0\x08\0\0\0\x03")  # requests a clear-text password
         heard.append(await reader.read(1000))
         writer.close()
 

@@ -35,7 +35,7 @@ async def test_a_cancelled_statement_ends_on_the_server(postgres: Run, session: 
     (pid,) = await until_running(session, statement)
     running.cancel()
     await asyncio.sleep(0)
-    running.cancel()  # whoever is in a hurry
+    running.cancel()  # a second cancellation
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await list_running(session, "%pg_sleep%", "active") == []
@@ -52,7 +52,7 @@ async def test_a_statement_that_ignores_the_cancellation_is_ended(
 
 
 async def test_the_server_itself_bounds_a_statement(postgres: Run):
-    """It ends then, also when nothing is heard of the node any more and its connection is never closed."""
+    """The server ends it at the timeout, even if the node is silent and its connection is never closed."""
     settings = "('statement_timeout', 'idle_in_transaction_session_timeout')"
     outcome = await postgres(f"SELECT setting::int FROM pg_settings WHERE name IN {settings}", timeout_seconds=20)
     first, second = rows_of(outcome)
