@@ -79,7 +79,7 @@ def checks() -> list[Part]:
 
 
 def tests(marked: str, arguments: Sequence[str]) -> list[Part]:
-    """First the tests that may run side by side, then clusters, then the others. tests/conftest.py assigns the parts."""
+    """First the tests that may run side by side, then clusters, then the rest. tests/conftest.py assigns the parts."""
 
     def part(name: str, marks: str, *options: str) -> Part:
         command = [sys.executable, "-m", "pytest", "-rs", *options, "-m", f"({marked}) and {marks}", *arguments]

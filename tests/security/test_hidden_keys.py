@@ -29,7 +29,7 @@ def new_key() -> str:
 
 
 def holds(client: Known, keys: list[str]) -> list[str]:
-    """Returns what holds a job that waits for these keys, without the keys."""
+    """Returns the reasons why a job waits for these keys, without the keys."""
     job_id = client.create("on_demand", after=keys)
     return _holds(client, job_id, keys)
 

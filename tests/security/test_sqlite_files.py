@@ -18,7 +18,7 @@ from security.hostile_sql import Admin, children_of, node
 
 pytestmark = [pytest.mark.slow, on_linux]
 
-# One step of SQLite's virtual machine, which takes longer than anybody waits.
+# One step of SQLite's virtual machine, which takes longer than any timeout.
 ONE_LONG_STEP = "instr(zeroblob(16000000), zeroblob(8000000) || x'01')"
 
 
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """Not started yet, and the test's own."""
+    """A node for one test, not started yet."""
     server = node(tmp_path / "node")
     yield server
     server.close()

@@ -63,7 +63,7 @@ def test_many_refused_requests_are_counted_instead_of_logged(node: Server) -> No
                 continue
 
     def told() -> bool:
-        """Every refusal has a line, or stands in a sum of those that have none."""
+        """Returns whether every refusal has a line, or is counted in a sum of those without one."""
         return sum(line.get("left_out", 1) for line in refusals(node)) == REQUESTS
 
     wait_until(told, PATIENCE_SECONDS, "the log accounts for every refused request")

@@ -63,7 +63,7 @@ def test_a_page_ends_at_four_megabytes_and_the_cursor_continues_it(node: Server)
 
 
 def unread(held: ExitStack, node: Server, tenant: str) -> socket.socket:
-    """A request whose response is not read, on a connection that takes little of it in."""
+    """A request whose response is not read, on a connection that buffers little of it."""
     line = held.enter_context(socket.socket())
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     line.settimeout(PATIENCE_SECONDS)

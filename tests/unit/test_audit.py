@@ -1,4 +1,4 @@
-"""The audit's chains: any page that is not as it was written is noticed."""
+"""The audit's chains: any change of a page is detected."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_any_single_change_is_detected(mutation: str, pages: list[Page], data: s
             assume(pages[other_at].chain == page.chain and other_at != at)
             changed = list(pages)
             changed[at], changed[other_at] = changed[other_at], changed[at]
-        case "forge page":  # and every link after it: only the heads of before say so
+        case "forge page":  # and every link after it: only the earlier heads show it
             written = msgspec.json.decode(text, type=Entry)
             forged = msgspec.structs.replace(written, actor=written.actor + "x")
             rows = with_row(page, place, row_of(forged)).rows

@@ -1,4 +1,4 @@
-"""Exports of the audit verify by themselves: what was altered, cut out or cut off inside of one shows."""
+"""Exports of the audit verify by themselves: any change, gap or cut within one is detected."""
 
 from __future__ import annotations
 

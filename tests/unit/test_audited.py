@@ -1,4 +1,4 @@
-"""What the audit keeps of a definition."""
+"""The form in which the audit stores a definition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people do to jobs: when a change plans anew, what it passes over, and what it refuses."""
+"""Actions of users on jobs: when a change plans again, which instants it skips, and what it refuses."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_cancelled_job_without_due_instants_skips_none(due_at: int | None):
     assert authoring.cancel_job(JOB, TENANT, NOW, JobStatus.PENDING, spec(), due_at, LATER).skipped == ()
 
 
-# The most runs
+# max_runs
 
 
 def test_a_completed_job_with_more_runs_continues_its_count():
@@ -122,7 +122,7 @@ def test_other_bounds_do_not_run_a_completed_one_off_again(fields: dict[str, Any
     assert (command.replan, command.due_at) == (False, None)
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize("schedule", ["every 1m", "0 * * * *"])

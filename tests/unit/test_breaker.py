@@ -1,4 +1,4 @@
-"""The rules of the circuit breaker: what is counted, when it opens, who tries again, what closes it."""
+"""The rules of the circuit breaker: what counts, when a circuit opens, which execution is the probe, what closes it."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def opened(at: int = NOW) -> Circuit:
     return circuit
 
 
-# Whose circuit
+# The key of a circuit
 
 
 def test_a_circuit_belongs_to_a_tenant_and_a_url_without_its_query():
@@ -84,7 +84,7 @@ def test_the_number_of_a_circuit_is_shown_in_hex():
     assert Circuit(255, TENANT, URL).text == "00000000000000ff"
 
 
-# What is counted
+# Counting
 
 COUNTED = {
     ErrorType.CONNECTION_ERROR,
@@ -116,7 +116,7 @@ def test_a_status_of_an_unavailable_or_overloaded_target_is_a_failure(status: in
 
 @pytest.mark.parametrize("status", [204, 301, 304, 400, 401, 403, 404, 408, 409, 410, 422, 451])
 def test_any_other_status_is_a_success_of_the_target(status: int):
-    """Also one that the job takes for a failure: the next job may ask it for something else."""
+    """Also a status that the job treats as a failure: the next job may expect another one."""
     claim = claim_of()
     end = end_of(claim, conclude(claim, Outcome(ErrorType.HTTP_ERROR, http_status=status), NOW, NOW, 1.0))
     assert end is not None
@@ -152,7 +152,7 @@ def test_a_success_is_counted():
     assert end.state is State.COMPLETED
 
 
-# When it opens and closes
+# Opening and closing
 
 
 def test_a_circuit_opens_with_the_failure_that_reaches_the_threshold():
@@ -169,7 +169,7 @@ def test_a_success_resets_the_count():
 
 
 def test_ends_are_counted_in_the_order_of_their_instants():
-    """Two nodes' results, or those of one page, come in any order."""
+    """The results of two nodes, or of one page, come in any order."""
     assert after(succeeded(NOW + 1), failed(NOW + 2), failed(NOW)) == Circuit(NUMBER, TENANT, URL, 1)
 
 
@@ -195,7 +195,7 @@ def test_any_success_closes_an_open_circuit():
     assert after(succeeded(), before=opened()) is None
 
 
-# Who tries again
+# The probe
 
 
 def test_an_open_circuit_blocks_all_executions_and_a_closed_one_none():
@@ -239,12 +239,12 @@ def test_a_closed_circuit_has_no_probe():
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_circuit_open():
-    """A little behind another node's is no reason, though."""
+    """A clock slightly behind that of another node is no reason to close it, though."""
     assert may_probe(opened(), NOW - HOUR, RULES)
     assert not may_probe(opened(), NOW - 30 * SECOND, RULES)
 
 
-# What it makes of an execution
+# The effect on an execution
 
 
 def test_an_execution_without_an_attempt_is_skipped_and_one_with_an_attempt_fails():
@@ -265,7 +265,7 @@ def test_the_reason_has_the_url_the_time_of_the_opening_and_the_next_probe():
     assert "tries it now" in explain_open(take_probe(opened(), "probe", NOW + MINUTE, RULES))
 
 
-# What a node has in mind
+# The cache of a node
 
 
 def failing(number: int, tenant: str = TENANT, *, is_open: bool = False) -> Circuit:

@@ -1,4 +1,4 @@
-"""Chains, decided purely: what ends do to those that wait for them, and what is a loop."""
+"""Chains as pure rules: the effect of ends on the jobs that wait for them, and loops."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_page_of_ends_has_the_same_effect_as_single_ends(ends: list[tuple[str,
     began = 0
     for job, state in ends:
         if began and not paused:
-            break  # it is due: what follows belongs to that start
+            break  # it is due: later ends belong to the next start
         if state in (State.COMPLETED, State.FAILED, State.TIMEOUT):
             done[job] = state in counts
         if all(done.values()):
@@ -102,7 +102,7 @@ def test_too_many_links_to_check_are_refused():
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14))
 def test_a_loop_is_found_if_and_only_if_there_is_one(pairs: list[tuple[int, int]]):
-    """The oracle takes away whatever waits for nothing, until nothing does."""
+    """The oracle removes every job that waits for nothing, until none does."""
     links = {(str(a), str(b)) for a, b in pairs if a != b}
     left = set(links)
     while free := {link for link in left if not any(other[0] == link[1] for other in left)}:

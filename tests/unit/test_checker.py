@@ -1,4 +1,4 @@
-"""The checker checked: a clean history is green, and each fault planted into it turns it red."""
+"""Tests of the checker: it accepts a clean history, and reports each planted fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def ran(job: AcknowledgedJob, at: int, *, attempts: int = 1, late: int = 3) -> tuple[Row, list[Row]]:
-    """An execution as the API shows it, and the requests that the receiver saw."""
+    """An execution as the API shows it, and the requests that the receiver got."""
     execution_id = f"{job.job_id}@{at}"
     row = {
         "execution_id": execution_id, "job_id": job.job_id, "state": "COMPLETED", "reason": None, "attempt": attempts,

@@ -1,4 +1,4 @@
-"""LOG_LEVEL=debug says what the engine's loops do; any other level says nothing of it, and costs nothing."""
+"""LOG_LEVEL=debug logs the work of the engine's loops; any other level logs nothing of it, and costs nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from duetime.telemetry.debugging import debug, turn_debugging
 @pytest.fixture
 def debugging() -> Iterator[None]:
     before = structlog.get_config()
-    structlog.reset_defaults()  # a test before may have configured a level
+    structlog.reset_defaults()  # an earlier test may have configured a level
     turn_debugging(True)
     yield
     turn_debugging(False)

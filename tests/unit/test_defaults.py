@@ -1,4 +1,4 @@
-"""What holds for a job that does not say how long an attempt may take, and how often it is tried again."""
+"""The default timeout and number of retries of a job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks that hold for every store: from figures to ok, warning or problem, and to sentences."""
+"""Checks for every store: from figures to ok, warning or problem, and to sentences."""
 
 from __future__ import annotations
 

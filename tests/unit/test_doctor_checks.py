@@ -1,4 +1,4 @@
-"""Checks of one store's own things: a server's settings, a folder's files. No server is needed to judge them."""
+"""Checks for one store only: a server's settings, a folder's files. They need no server."""
 
 from __future__ import annotations
 

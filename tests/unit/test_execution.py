@@ -1,4 +1,4 @@
-"""The state machine: what an attempt's outcome, or the loss of its node, makes of its execution."""
+"""The state machine: the effect of an attempt's outcome, or of the loss of its node, on its execution."""
 
 from __future__ import annotations
 
@@ -121,11 +121,11 @@ def test_a_lost_execution_with_a_requested_cancellation_is_cancelled():
     assert (lost.state, lost.dead) == (State.CANCELLED, False)
 
 
-# How long a target may have its job wait
+# How long a target may delay its job
 
 
 def asked(seconds: float, schedule: str, **fields: Any) -> float:
-    """Seconds that the retry waits for, where the target asked for so many."""
+    """Returns the seconds that the retry waits, if the target requested this many."""
     fields = {"retry_policy": RetryPolicy(delays=(5,) * 3)} | fields
     claim = make_claim(spec=spec(schedule, **fields))
     end = decide(claim, Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=seconds))
@@ -168,7 +168,7 @@ def test_the_wait_of_the_policy_is_never_shortened():
     assert asked(86_400, "every 1m", retry_policy=RetryPolicy(delays=(7200,))) == 7200
 
 
-# What was counted as a run and was none
+# Executions that were counted as a run and then not sent
 
 NOT_SENT = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
 

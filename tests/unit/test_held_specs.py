@@ -1,4 +1,4 @@
-"""Large definitions as a node holds them: as text, and counted by what they take."""
+"""Large definitions in the memory of a node: as text, and counted by their memory."""
 
 from __future__ import annotations
 

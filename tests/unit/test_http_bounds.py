@@ -1,4 +1,4 @@
-"""How much beside a body the other end may send, and how slowly a body."""
+"""Bounds on the bytes in addition to a body, and on the rate of a body."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from duetime.domain.http_bounds import LEAST_BYTES_PER_SECOND, MAX_FRAMING_BYTES
 
 
 def framing_of(chunk: int, chunks: int) -> int:
-    """What counts after so many chunks of so many bytes."""
+    """Returns the counted framing after this many chunks of this many bytes."""
     framing, overhead = 0, len(f"{chunk:x}") + 4
     for _ in range(chunks):
         framing = framing_after(framing, chunk + overhead, chunk)

@@ -132,7 +132,7 @@ def test_a_view_without_some_shards_has_them_free_at_their_epoch():
 
 def test_the_next_read_is_after_a_heartbeat_or_when_another_lease_expires():
     view = View(10_000, tuple(Member(node, "", frozenset(), at) for node, at in ((1, 10_100), (2, 14_000))), ())
-    assert next_look_in(view, 1, 1000) == 1000  # its own is no matter
+    assert next_look_in(view, 1, 1000) == 1000  # its own expiry does not matter
     assert next_look_in(view, 2, 1000) == 110
     assert next_look_in(empty_view(), 2, 1000) == 1000
 
@@ -158,10 +158,10 @@ def test_silence_grows_with_each_read_without_a_new_heartbeat_and_ends_with_one(
 @pytest.mark.parametrize(
     ("apart", "within", "lease", "expected"),
     [
-        (4.9, 4.9, 5.0, 4.5),  # a look that comes late counts for one
-        (5.1, 5.1, 5.0, 0.0),  # and after a whole lease it begins anew
-        (1.0, 60.0, 5.0, 0.0),  # also if it was the look itself that took so long
-        (1.0, 1.1, 0.5, 4.0),  # a lease shorter than what lies between two looks
+        (4.9, 4.9, 5.0, 4.5),  # a late read counts once
+        (5.1, 5.1, 5.0, 0.0),  # after a whole lease the count starts again
+        (1.0, 60.0, 5.0, 0.0),  # also if the read itself took that long
+        (1.0, 1.1, 0.5, 4.0),  # a lease shorter than the time between two reads
     ],
 )
 def test_time_in_which_a_node_was_suspended_does_not_count_as_silence(
@@ -184,14 +184,14 @@ def test_the_registrys_time_belongs_to_the_middle_of_the_round_trip_and_advances
     [
         (1000, 1, False, ClockState.RIGHT),
         (-1002, 1, False, ClockState.OFF),
-        (1900, 1000, False, ClockState.RIGHT),  # it may well be right: the answer took two seconds
+        (1900, 1000, False, ClockState.RIGHT),  # it may be right: the response took two seconds
         (5000, 1, False, ClockState.OFF),
         (5002, 1, False, ClockState.WRONG),
         (-5002, 1, False, ClockState.WRONG),
         (6000, 1001, False, ClockState.OFF),
-        (2499, 1, True, ClockState.OFF),  # right again, but not about the limit
+        (2499, 1, True, ClockState.OFF),  # right again, but too close to the limit
         (2600, 1, True, ClockState.WRONG),
-        (0, 2600, True, ClockState.WRONG),  # not for certain
+        (0, 2600, True, ClockState.WRONG),  # not certain
         (0, 1, True, ClockState.RIGHT),
     ],
 )
@@ -207,11 +207,11 @@ def test_a_clock_that_is_off_is_reported_in_seconds():
 @pytest.mark.parametrize(
     ("seconds_later", "unsure", "is_better"),
     [
-        (1.0, 2.0, True),  # as sure as the older one, which has lost a ms of its worth
+        (1.0, 2.0, True),  # as precise as the older one, which has lost a ms of precision
         (1.0, 2.1, False),
         (1.0, 800.0, False),
         (2000.0, 800.0, True),
-        (9000.0, 2600.0, False),  # more than half a lease: it says nothing, however old the other is
+        (9000.0, 2600.0, False),  # longer than half a lease: it has no value, however old the other is
     ],
 )
 def test_the_registrys_time_is_taken_from_the_most_precise_response(

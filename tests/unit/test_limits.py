@@ -1,4 +1,4 @@
-"""The bucket that needs no timer: never more than there is, and a wait that is exact."""
+"""The token bucket without a timer: it never grants more than there is, and the wait is exact."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from samples import NOW
 JOBS = Limit("jobs", 100, DAY)
 
 limits = st.builds(Limit, st.just("jobs"), st.integers(1, 2_000), st.sampled_from([HOUR, DAY]))
-full_ats = st.integers(0, (NOW + 3 * DAY) * MICRO)  # also of another limit, or of a clock that ran ahead
+full_ats = st.integers(0, (NOW + 3 * DAY) * MICRO)  # also of another limit, or of a clock that was ahead
 
 
 def test_an_idle_user_has_the_whole_bucket_and_then_one_token_per_interval():

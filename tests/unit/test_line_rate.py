@@ -1,4 +1,4 @@
-"""A log gets so many lines a second, and the number of those that it did not get."""
+"""A log accepts a limited number of lines per second, and gets the number of omitted ones."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ MACHINE = 64_000
 
 
 def limit(folder: Path, cgroup: str | None, files: dict[str, str]) -> int:
-    """With /proc/self/cgroup as it is given (None: not there), and these files below /sys/fs/cgroup."""
+    """Sets the content of /proc/self/cgroup (None: no such file), and these files below /sys/fs/cgroup."""
     proc, groups = folder / "proc", folder / "groups"
     if cgroup is not None:
         (proc / "self").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Jobs without times of their own: what they are due at, what may not be said of them, and what changes do."""
+"""Jobs on demand: their due instant, the fields that they must not have, and the effect of changes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refusal(**fields: Any) -> list[str]:
     return [error.pointer for error in refused.value.errors]
 
 
-# When
+# Due instants
 
 
 @pytest.mark.parametrize("text", ["on_demand", "ON_DEMAND", " on_demand "])
@@ -85,7 +85,7 @@ def test_runs_are_counted_up_to_max_runs():
     assert (last.next_due_at, last.or_due_at, last.executions) == (None, LATEST, 1)
 
 
-# What makes no sense
+# Refusals
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_pause_and_a_resume_do_not_change_the_due_instant():
     assert (due.due_at, due.skipped) == (LATEST, Skipped(JOB, TENANT, NOW + 5, LATER + 1, 1, "paused"))
 
 
-# In words
+# Descriptions
 
 
 def test_a_preview_reports_that_there_are_no_instants():

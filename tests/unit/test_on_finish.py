@@ -1,4 +1,4 @@
-"""What follows from an end, decided purely. (That it is carried out once, or not at all: the stores' own tests.)"""
+"""On-finish commands as pure rules. (The tests of the stores check that each is applied once, or not at all.)"""
 
 from __future__ import annotations
 

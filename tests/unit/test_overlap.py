@@ -1,4 +1,4 @@
-"""The overlap policies as a pure rule: runs of a page in, what becomes of each out."""
+"""The overlap policies as a pure rule: from the runs of a page to the decision on each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def siblings(if_open: str, count: int, job: str = "job") -> list[NewExecution]:
 
 
 def decided(if_open: str, count: int, found: Open) -> str:
-    """A letter a run, in their order: R runs, H is held, S is skipped; and X if what is open is cancelled."""
+    """A letter per run, in order: R runs, H is held, S is skipped; and X if the open execution is cancelled."""
     executions = siblings(if_open, count)
     to_run, held, skipped, replaced = settle(executions, {"job": found})
     letters = {execution: letter for letter, some in (("R", to_run), ("H", held), ("S", skipped)) for execution in some}

@@ -1,4 +1,4 @@
-"""How much is written at once: all that fits, half of what took too long, and more again after a while."""
+"""The size of a page: everything that fits, half of a page that timed out, and more again after a while."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_timeout_resets_the_count_of_successes():
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 50_000))
 def test_all_rows_are_written_with_few_timeouts_at_any_speed_of_the_store(most: int, can: int, rows: int):
-    """A store that takes too long over more than `can` rows: all are written, and most tries are."""
+    """A store that times out above `can` rows: all rows are written, and most tries succeed."""
     page, timeouts, pages = PageSize.of(most), 0, 0
     while rows:
         tried = min(rows, page.size)

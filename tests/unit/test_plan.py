@@ -1,4 +1,4 @@
-"""What a due timer becomes: every instant runs or is in the ledger, and none is in both."""
+"""The plan of a due timer: every instant either runs or is in the ledger, and none is both."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_each_timer_of_a_page_is_decided_separately():
 
 
 def missed(job: JobSpec, hours: float) -> FirePlan:
-    """The plan after the node was away for so long after the first instant of an hourly job."""
+    """Returns the plan if the node was away for this long after the first instant of an hourly job."""
     return decide(job, NOW + HOUR + int(hours * HOUR))
 
 
@@ -225,7 +225,7 @@ def test_instants_after_the_end_are_not_missed(schedule: str):
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The instants of which a timetable was asked for the next one: each is a step of the search."""
+    """The instants for which a timetable was searched: each is one step."""
     asked: list[int] = []
     whole = Timetable.next_after
     monkeypatch.setattr(Timetable, "next_after", lambda table, after: asked.append(after) or whole(table, after))
@@ -326,7 +326,7 @@ def test_a_clock_change_neither_repeats_nor_loses_a_planned_instant():
     ]  # fmt: skip
 
 
-# Ahead of time
+# In advance
 
 
 @pytest.mark.parametrize("schedule", ["2026-01-01T00:01:00Z", "every 5s", "*/7 * * * * *", "0 2 * * *"])

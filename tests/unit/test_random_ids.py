@@ -36,7 +36,7 @@ def test_ids_spread_over_the_shards():
 
 
 def test_request_ids_are_random_from_end_to_end():
-    """No part of one is in the next: not a number that rises, and nothing that all of a node's have in common."""
+    """No part of one id is in the next: no counter, and no constant of the node."""
     ids = list(islice(request_ids(os.urandom), 1000))
     assert len(set(ids)) == 1000
     assert {len(request_id) for request_id in ids} == {32}

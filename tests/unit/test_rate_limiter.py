@@ -1,4 +1,4 @@
-"""How often an endpoint is called: never more than its rate, in any span of time, and nearly as often."""
+"""The rate of calls to an endpoint: never above its limit, in any span of time, and close to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt brings back is kept without the secrets that it was sent with, in whichever form they come."""
+"""The result of an attempt is stored without the secrets that the attempt had, in any of their forms."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_malformed_credentials_raise_no_error():
         list_secrets(HttpRequest(URL, headers={"A": value}))
 
 
-# How much work it is
+# The amount of work
 
 
 def steps_of(work: Callable[[], Any]) -> int:
@@ -181,7 +181,7 @@ def test_building_takes_steps_in_proportion_to_the_secrets():
     assert long <= 11 * steps_of(lambda: Redactor(["x" * 10_000]))
 
 
-# Texts that come in parts
+# Texts that arrive in parts
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 31, 32, 33, 1000])

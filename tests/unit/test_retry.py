@@ -1,4 +1,4 @@
-"""Whether, and how long after, a failed attempt is tried again."""
+"""Whether a failed attempt is retried, and after which wait."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SECRET = "Bearer s3cret-of-ann"
 
 
 class FakeDefinitions:
-    """The part of a store that a rotation uses. `between` is called before each write, as if another client wrote."""
+    """The part of a store for a rotation. `between` is called before each write, as a write of another client."""
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.rows = {job.job_id: (job.job_id, job.tenant, 1, job.spec) for job in jobs}
@@ -170,7 +170,7 @@ class TestFile:
         assert store.key_ids() == {done.key_id}
 
     async def test_a_concurrent_change_is_encrypted_at_the_next_rotation(self, tmp_path: Path):
-        """A node encrypted with the key before, and wrote after the last pass."""
+        """A node encrypted with the previous key, and wrote after the last pass."""
         file, store = KeyFile(tmp_path), FakeDefinitions([])
         file.start()
         late = encrypt_job(secret_job(), AesVault(file=file))

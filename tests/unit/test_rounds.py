@@ -1,4 +1,4 @@
-"""How many requests begin in one round of the event loop, and whose."""
+"""The number of requests that begin in one round of the event loop, and their addresses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`make test` and its like: every part runs, the end names what failed, and nothing is left behind."""
+"""`make test` and similar commands: every part runs, the summary names the failures, and no process is left."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_summary_names_the_failed_tests(tmp_path: Path, capfd: pytest.Captur
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={tmp_path}"]
     command += ["-p", "conftest", str(tmp_path)]
-    # Plugins that are installed beside it take longer to load than the tests to run.
+    # Installed plugins take longer to load than the tests to run.
     environment = {"PYTHONPATH": str(Path(run.__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     assert run.run_all([run.Part("two", command)], os.environ | environment) == 1
     _, _, summary = capfd.readouterr().out.partition("== summary")

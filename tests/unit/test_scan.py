@@ -1,6 +1,6 @@
-"""The scan of the repository finds secrets, and the check of dependencies never passes in silence.
+"""The scan of the repository finds secrets, and the check of dependencies never passes silently.
 
-The secrets here are put together as the tests run: as text they would be found.
+The secrets are assembled when the tests run: as plain text the scan would find them.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def test_ignored_files_are_not_read_and_a_missing_git_is_an_error(
 
 
 def program(folder: Path, code: str) -> str:
-    """A program that stands for pip-audit: nothing leaves this machine."""
+    """A program in place of pip-audit: nothing leaves this machine."""
     path = folder / "pip-audit"
     path.write_text(f"#!{sys.executable}\nimport sys\n{code}\n")
     path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A job's when: what a person writes becomes due instants, or a refusal that names the field."""
+"""Schedules: user input becomes due instants, or an error that names the field."""
 
 from __future__ import annotations
 
@@ -223,7 +223,7 @@ def test_jitter_moves_the_whole_timetable_by_one_offset():
     for _ in range(5):
         due = table.next_after(due) or 0
         found.append(due)
-    # At 00:00 sharp the run of this hour, shifted, is still to come.
+    # At 00:00 sharp the shifted run of this hour is still due.
     assert found == [NOW + n * HOUR + offset for n in range(5)]
 
 

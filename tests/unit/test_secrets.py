@@ -1,4 +1,4 @@
-"""What is secret in a job: encrypted before it is stored, hidden where it is shown, kept where it is not changed."""
+"""Secrets of a job: encrypted before it is stored, hidden in responses, kept if a change does not name them."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def errors_of(new: JobSpec, old: JobSpec | None = None) -> dict[str, str]:
 
 
 def change(new: JobSpec, old: Any) -> Any:
-    """As the API changes a job: checked, planned, encrypted."""
+    """Changes a job like the API: checked, planned, encrypted."""
     args = (old.job_id, old.tenant, 1, NOW, JobStatus.PENDING, old.spec, new, old.due_at, 0, NOW)
     return encrypt_change(change_job(*args), old.spec, VAULT)
 
 
 def patched(old: Any, **payload: Any) -> JobSpec:
-    """What a PATCH makes of the stored definition: all but what it names is as it was, and encrypted."""
+    """Applies a PATCH to the stored definition: fields that it does not name are unchanged and encrypted."""
     changed = msgspec.structs.replace(old.spec.payload, **payload)
     return msgspec.structs.replace(old.spec, payload=changed)
 
@@ -88,7 +88,7 @@ class TestEncryption:
         for secret in (b"s3cret", b"4711", b"deep", b"m\xc3\xbcde"):
             assert secret not in stored
         assert open_it(encrypted) == job.spec.payload
-        assert job.spec.payload.body == payload["body"]  # what was given is left as it was
+        assert job.spec.payload.body == payload["body"]  # the given definition is not changed
 
     def test_a_whole_body_can_be_secret(self):
         for body in ("text", {"a": 1}, [1], 0, False, ""):
@@ -124,7 +124,7 @@ class TestEncryption:
             encrypt_job(new_job(secret_spec(body={"a": TOKEN}, secret=("/body/a",))), NoVault())
         assert [error.pointer for error in refused.value.errors] == ["/payload/secret"]
         encrypted = encrypt_job(new_job(secret_spec(headers={"A": TOKEN})), VAULT)
-        assert encrypt_job(encrypted, NoVault()).spec == encrypted.spec  # nothing is left to encrypt
+        assert encrypt_job(encrypted, NoVault()).spec == encrypted.spec  # no value is left to encrypt
 
     def test_plain_values_of_earlier_versions_are_read(self):
         job = new_job(secret_spec(headers={"A": TOKEN}))
@@ -162,13 +162,13 @@ class TestChanging:
         for pointer, new in refused.items():
             assert list(errors_of(new, old.spec)) == [pointer]
             assert "begins with 'encrypted:', which is reserved for Duetime" in errors_of(new, old.spec)[pointer]
-        assert list(errors_of(old.spec)) == ["/payload/headers/A", "/payload/body/t"]  # as a new job's
+        assert list(errors_of(old.spec)) == ["/payload/headers/A", "/payload/body/t"]  # the same errors as for a new job
         assert errors_of(old.spec, old.spec) == {}
 
     def test_a_place_that_is_no_longer_secret_needs_a_new_value(self):
         old = encrypt_job(new_job(secret_spec(body={"t": "x1"}, secret=("/body/t",))), VAULT)
         assert list(errors_of(patched(old, secret=()), old.spec)) == ["/payload/body/t"]
-        around = patched(old, secret=("/body",))  # or else a encrypted text would be encrypted, and sent
+        around = patched(old, secret=("/body",))  # otherwise an encrypted text would be encrypted again, and sent
         assert list(errors_of(around, old.spec)) == ["/payload/body/t"]
         assert errors_of(patched(old, secret=(), body={"t": "now for all to see"}), old.spec) == {}
         assert errors_of(patched(old, secret=(), body={}), old.spec) == {}

@@ -1,4 +1,4 @@
-"""Which hosts a list of the operator's has."""
+"""The hosts that an operator's list contains."""
 
 from __future__ import annotations
 

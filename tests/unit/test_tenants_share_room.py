@@ -1,4 +1,4 @@
-"""How tenants share the room for jobs, and what goes of whose history and logs: the rules by themselves."""
+"""Rules for the room of tenants, and for the removal of their history and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which connections to the database are closed: too old, unused for too long, or more than are wanted."""
+"""Rules for closing connections to the database: too old, unused for too long, or more than needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NOW = 10_000.0
 
 
 def used(*ago: float) -> list[Idle]:
-    """Connections that were last used so many seconds ago, and never become too old."""
+    """Connections that were last used this many seconds ago, and never become too old."""
     return [Idle(NOW - seconds, inf) for seconds in ago]
 
 

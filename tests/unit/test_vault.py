@@ -1,4 +1,4 @@
-"""Keys and what they encrypt: whose it is, which key it needs, and a file of keys that changes under a running node."""
+"""Keys and encrypted texts: their tenant and job, their key, and a key file that changes while a node runs."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class TestKeyFile:
             os.umask(old)
         file = tmp_path / "data" / FILE_NAME
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        assert os.listdir(file.parent) == [FILE_NAME]  # no draft is left
+        assert os.listdir(file.parent) == [FILE_NAME]  # no temporary file is left
         (key,) = KeyFile(file.parent).list_keys()
         assert len(key.secret) == 32
 
@@ -209,7 +209,7 @@ class TestKeyFile:
                 harm()
                 assert not vault.can_encrypt
                 assert not vault.can_encrypt
-            assert len(logs) == 1  # said once
+            assert len(logs) == 1  # logged once
             with pytest.raises(KeysUnusable):
                 vault.encrypt(ACME, JOB, TEXT)
             assert vault.decrypt(ACME, JOB, encrypted) == TEXT

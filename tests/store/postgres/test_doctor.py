@@ -1,4 +1,4 @@
-"""What the doctor finds in a real database: each trouble is made, and then found; nothing is written."""
+"""The doctor on a real database: each problem is caused, and then found; nothing is written."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def doctor(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
 
 @pytest.fixture
 async def cluster(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresRegistry, int]]:
-    """A node that lives and owns every shard; it fires nothing."""
+    """A living node that owns every shard; it fires nothing."""
     store, registry = patient_store(url), PostgresRegistry(url, ttl_seconds=60)
     await store.start()
     await registry.start()
@@ -88,7 +88,7 @@ Cluster = tuple[PostgresStore, PostgresRegistry, int]
 
 
 def not_ok(checks: dict[str, Check]) -> dict[str, Status]:
-    """But for durability: a test's server has no fsync."""
+    """Except for durability: a test's server has no fsync."""
     assert checks["durability"].found.startswith("fsync is off")
     return {name: it.status for name, it in checks.items() if it.status is not OK and name != "durability"}
 
@@ -194,7 +194,7 @@ async def test_executions_of_ended_nodes_are_found_even_if_only_the_lease_ended(
     assert not_ok(await doctor()) == {}
     expired = int(
         await one(store, StartNode(now(), "b"))
-    )  # its lease is nowhere, and the store has not heard of its end
+    )  # no registry has its lease, and the store has no record of its end
     await session.execute(OPEN_EXECUTION, 0, expired, False, "RUNNING")
     checks = await doctor()
     assert not_ok(checks) == {"lost executions": WARNING}
@@ -238,7 +238,7 @@ async def test_settings_of_the_database_are_those_of_our_connections(
     assert checks["durability"].found.startswith("fsync and synchronous_commit are off")
     assert checks["writable"].status is PROBLEM
     assert checks["connections"].status is WARNING
-    # Everything else could be looked at: nothing is written.
+    # Everything else could be checked: nothing is written.
     assert not_ok({**checks, "durability": Check("durability", PROBLEM, "fsync is off")}) == {
         "writable": PROBLEM, "connections": WARNING,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Limits, room and the audit with several nodes: no two of them give out the same, nor break each other's chains."""
+"""Limits, room and the audit with several nodes: no two of them grant the same, or break each other's chains."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUOTA = Quota(TENANT, "ann", Limit("jobs", 100, DAY))
 
 
 async def recount(session: asyncpg.Connection) -> Load:
-    """Of all tenants; the counters of each tenant must say the same of its rows."""
+    """Of all tenants; the counters of each tenant must match its rows."""
     counted = await session.fetch(
         "SELECT tenant, name, sum(value)::bigint FROM counters WHERE tenant <> '' AND name IN ('jobs', 'bytes')"
         " GROUP BY 1, 2 HAVING sum(value) > 0 ORDER BY 1, 2"
@@ -102,13 +102,13 @@ async def limited(url: str) -> AsyncIterator[Any]:
 
 @pytest.fixture(params=["small", "larger than what is ample"])
 def ample(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit that is always near, and one that is far at first: then those who add don't take turns."""
+    """A limit that is always near, and one that is far at first: in that case creates do not wait for each other."""
     if request.param != "small":
         monkeypatch.setattr(capacity_rules, "AMPLE", (64, 64 * 1024))
 
 
 async def adding(nodes: list[PostgresStore], jobs: int) -> list[Any]:
-    """48 clients at once, who create one after the other."""
+    """48 concurrent clients, each of which creates one job after the other."""
     answers: list[Any] = []
     left = iter(range(jobs))
 
@@ -279,7 +279,7 @@ async def test_a_failed_commit_leaves_no_entry_and_the_chain_continues(
     assert await store.get_key("key-2") is None
 
 
-# Lists that are narrow
+# Lists with few rows
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""History by the day: made by need and ahead, dropped whole, and nothing lost that has none."""
+"""History by day: partitions are created when needed and in advance, dropped whole, and no row without one is lost."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ async def test_a_day_that_is_being_read_is_dropped_at_the_next_prune_without_a_w
 
 
 PROOFS = "SELECT count(*) FROM pg_constraint WHERE conname LIKE 'without_%'"
-UNREAD = "is implied by existing constraints"  # what PostgreSQL says of a table that it need not read
+UNREAD = "is implied by existing constraints"  # the message of PostgreSQL about a table that it need not read
 
 
 async def test_a_large_default_partition_is_not_read_while_a_day_is_attached(
@@ -247,7 +247,7 @@ async def test_later_commands_in_the_transaction_of_a_prune_have_the_normal_lock
 
 
 async def test_an_ended_execution_stays_in_its_database_page(url: str, session: asyncpg.Connection):
-    """HOT: no index entry is written when a run ends."""
+    """A HOT update: no index entry is written when an execution ends."""
     table = partition_of("executions", NOW // DAY)
     figures = f"SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = '{table}'"
     before = await session.fetchrow(figures)
@@ -258,7 +258,7 @@ async def test_an_ended_execution_stays_in_its_database_page(url: str, session: 
         await add_job(store, spec("immediate"))
     _, claims = await fire(store, node, NOW)
     await finish(store, node, NOW, *map(ended, claims))
-    await store.stop()  # a backend that ends hands in its figures
+    await store.stop()  # a backend reports its statistics when it ends
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (after := await session.fetchrow(figures))[0] < before[0] + 40:
             pass

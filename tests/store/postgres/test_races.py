@@ -1,4 +1,4 @@
-"""Two nodes at the same row in the same instant: each race is brought about by a lock that the test holds."""
+"""Two nodes write the same row at the same time: a lock of the test causes each race."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DUE = NOW + MINUTE
 
 
 async def waiters(session: asyncpg.Connection) -> int:
-    """How many backends of the stores wait for a lock."""
+    """Returns how many backends of the stores wait for a lock."""
     await session.execute("SELECT pg_stat_clear_snapshot()")
     return int(
         await session.fetchval(
@@ -54,7 +54,7 @@ async def waiters(session: asyncpg.Connection) -> int:
 
 
 async def until_waiting(session: asyncpg.Connection, count: int, *writes: asyncio.Future[Any]) -> None:
-    """Until so many of the stores' backends wait, or one of the writes is through."""
+    """Waits until this many backends of the stores wait, or one of the writes has ended."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await waiters(session) < count and not any(write.done() for write in writes):
             pass
@@ -247,7 +247,7 @@ async def test_two_stores_that_fire_one_timer_fire_it_once(
 async def test_totals_are_exact_with_any_number_of_writers(store: PostgresStore, other: PostgresStore):
     tenants = [TENANT, "other"]
     for _ in range(10):
-        await add_job(store)  # each connection in turn, and each more than once
+        await add_job(store)  # each connection in turn, and more than once
     await asyncio.gather(
         *(
             one(which, c.CreateJobs(NOW, (new_job(tenant=tenant),)))

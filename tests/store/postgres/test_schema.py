@@ -1,4 +1,4 @@
-"""Migrations: at once, again, by a newer one; and that the schema itself keeps the promises."""
+"""Migrations: concurrent, repeated, and of a newer version; and the constraints of the schema."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ async def test_the_schema_allows_one_execution_for_a_job_and_an_instant(session:
         INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
         VALUES ($1, gen_random_uuid(), '00000000-0000-0000-0000-000000000001', 1, 0, 5, 'schedule', 't')
     """
-    for at in (NOW, 5):  # of a day of its own, and of the rest
+    for at in (NOW, 5):  # in a partition of a day, and in the default partition
         await session.execute(insert, at)
         with pytest.raises(asyncpg.UniqueViolationError):
             await session.execute(insert, at)

@@ -1,4 +1,4 @@
-"""A definition that can't be read, as a newer version might have written it: the others go on."""
+"""A definition that can't be read, as a newer version could have written it: others are not affected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was committed is copied from the log into the database file, and no commit waits for that."""
+"""Committed pages are copied from the log into the database file, and no commit waits for that."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checkpointer(tmp_path: Path, writer: apsw.Connection) -> Iterator[Checkpoint
 
 
 def commit(writer: apsw.Connection, number: int) -> None:
-    """Over the same rows again and again, so that the file itself stays small."""
+    """Writes the same rows again and again, so that the file itself stays small."""
     size = A_COMMIT * PAGE_BYTES
     writer.execute("INSERT OR REPLACE INTO pages VALUES (?, zeroblob(?))", (number % 100, size))
 

@@ -1,4 +1,4 @@
-"""What the doctor finds in a data folder: each trouble is made, and then found."""
+"""The doctor on a data folder: each problem is caused, and then found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A rotation offline a node that runs: both write, neither keeps the other out, and no definition is lost."""
+"""An offline rotation while a node runs: both write, neither blocks the other, and no definition is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A writer whose connection broke opens another: the same process goes on, and so does its node."""
+"""A writer whose connection broke opens another: the process and its node continue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from samples import NOW, TENANT, add_execution, add_job, claim_waiting, job_of, 
 
 
 class Broken:
-    """A connection that can no longer commit, nor undo."""
+    """A connection that can no longer commit or roll back."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -39,7 +39,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 async def break_writer(store: SqliteStore) -> str:
-    """Answers the job whose write failed."""
+    """Returns the job whose write failed."""
     store._writer._connection = Broken(store._writer._connection)  # type: ignore[assignment]
     job = new_job(spec())
     with pytest.raises(Overloaded, match="nothing was changed"):

@@ -1,4 +1,4 @@
-"""What people read has a time limit; what the engine reads has none."""
+"""Reads of users have a time limit; reads of the engine have none."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def opened(folder: Path, read_seconds: float) -> SqliteStore:
 async def test_a_read_beyond_its_limit_ends_with_a_message_and_the_next_one_succeeds(tmp_path: Path):
     store = await opened(tmp_path, read_seconds=0.2)
     try:
-        for _ in range(3):  # more than there are threads for it
+        for _ in range(3):  # more than there are threads for reads
             with pytest.raises(Overloaded, match=r"took longer than 0\.2 s.*DB_OP_TIMEOUT"):
                 await store._ask((ENDLESS, {}), int)
     finally:
@@ -38,7 +38,7 @@ async def test_a_read_beyond_its_limit_ends_with_a_message_and_the_next_one_succ
 
 
 async def test_each_read_has_a_separate_limit(tmp_path: Path):
-    """One that was ended does not end those that come after it on the same connection."""
+    """The end of a read does not end later ones on the same connection."""
     store = await opened(tmp_path, read_seconds=60)
     try:
         assert await store._ask((LONG, {}), int) == [500_000]

@@ -1,4 +1,4 @@
-"""What people read. That no two meanings share words is a property, tested with the others."""
+"""Descriptions for users. A property test checks that no two meanings have the same description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Examples of when an expression is due: calendars, clock changes, and how many steps the search takes."""
+"""Examples of due instants of expressions: calendars, clock changes, and the number of steps of a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from duetime.domain.job import Dst
 
 
 def instants(text: str, zone: str, after: str, count: int, dst: Dst | None = None) -> list[str]:
-    """The coming instants as local times with their offsets; `after` is a local time or carries an offset."""
+    """Returns the next instants as local times with their offsets; `after` is a local time or has an offset."""
     start = datetime.fromisoformat(after)
     at = round((start if start.tzinfo else start.replace(tzinfo=ZoneInfo(zone))).timestamp() * 1000)
     found = []
@@ -129,7 +129,7 @@ def test_the_second_pass_counts_though_the_next_match_after_it_is_a_year_away() 
 
 
 def test_an_overlap_is_seen_whole_where_the_search_cuts_time_into_chunks() -> None:
-    # 87 * 2^24 s lies in the second pass at Adelaide in 2016, 6 * 2^24 s in the first at Santiago in 1973.
+    # 87 * 2^24 s is in the second pass at Adelaide in 2016, 6 * 2^24 s in the first at Santiago in 1973.
     assert instants("55 2 * * *", "Australia/Adelaide", "2016-04-02T12:00", 2) == [
         "2016-04-03T02:55:00+10:30",
         "2016-04-04T02:55:00+09:30",

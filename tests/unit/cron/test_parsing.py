@@ -1,4 +1,4 @@
-"""What an expression may say, and what is answered to one that says something else."""
+"""Valid expressions, and the errors for invalid ones."""
 
 from __future__ import annotations
 
