@@ -191,15 +191,15 @@ class TestCors:
         assert "origin" in answer.headers["vary"].lower()
         assert lacking(answer) == {}
         nobody = people.server.client
-        for told in (
+        for allowed_answer in (
             people.ann.get("/jobs", origin=origin), people.ann.post("/jobs", {}, origin=origin),
             nobody.get("/jobs", origin=origin), nobody.get("/health", origin=origin),
             head_of(people.ann, "/events", Origin=origin),
         ):  # fmt: skip
-            assert told.headers["access-control-allow-origin"] == origin
-            exposed = set(told.headers["access-control-expose-headers"].split(", "))
+            assert allowed_answer.headers["access-control-allow-origin"] == origin
+            exposed = set(allowed_answer.headers["access-control-expose-headers"].split(", "))
             assert {"etag", "retry-after", "x-request-id", *LIMITS} <= exposed
-            assert "origin" in told.headers["vary"].lower()
+            assert "origin" in allowed_answer.headers["vary"].lower()
 
     @pytest.mark.parametrize(
         "origin",
@@ -209,9 +209,9 @@ class TestCors:
     def test_a_page_of_another_origin_may_not_send_requests(self, people: People, origin: str) -> None:
         answer = self.preflight(people.server.client, origin)
         refused(answer, 403, "FORBIDDEN")
-        told = people.ann.get("/jobs", origin=origin)
-        assert self.allowed(answer) == self.allowed(told) == {}
-        assert "origin" in told.headers["vary"].lower()
+        allowed_answer = people.ann.get("/jobs", origin=origin)
+        assert self.allowed(answer) == self.allowed(allowed_answer) == {}
+        assert "origin" in allowed_answer.headers["vary"].lower()
 
     def test_wildcard_origins_and_credentials_are_never_allowed(self, people: People) -> None:
         for answer in (self.preflight(people.server.client, ORIGIN), people.ann.get("/jobs", origin=ORIGIN)):

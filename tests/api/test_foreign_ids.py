@@ -234,8 +234,8 @@ def make_things(people: People, owner: Known) -> Things:
     jobs = [waiting, paused, hanging, failed, done, once.json()["job_id"]]
     key = people.make_key(people.ada, name=MARK, user_id="ann")
     assert people.ada.put(f"/connections/{MARK}", {"url": f"sqlite:///{MARK}.db"}).status == 200
-    told = people.ada.post("/subscriptions", {"url": receiver.url(), "events": ["job.resumed"]})
-    assert told.status == 201
+    normalised = people.ada.post("/subscriptions", {"url": receiver.url(), "events": ["job.resumed"]})
+    assert normalised.status == 201
     joined = people.ada.post("/workers/join", {"name": MARK, "functions": [MARK], "slots": 1})
     assert joined.status == 201
     audit = people.ada.get("/audit?limit=1").json()
@@ -258,7 +258,7 @@ def make_things(people: People, owner: Known) -> Things:
             CIRCUIT: [it["circuit"] for it in people.ada.get("/circuits").json()["circuits"]],
             VERSION: ['"1"', "*"],
             CONNECTION: [MARK],
-            SUBSCRIPTION: [told.json()["subscription_id"]],
+            SUBSCRIPTION: [normalised.json()["subscription_id"]],
             WORKER: [str(joined.json()["worker_id"])],
             WORKERS_CURSOR: [queries.write_cursor(joined.json()["worker_id"] + 1, queries.NO_ROW)],
         },
@@ -355,7 +355,7 @@ _KEY = re.compile(r'dt_[a-z0-9]+_[a-z0-9]+|(?<="key_id":")[a-z0-9]{16}')
 _PASSING = {"x-request-id", "date", "content-length", "connection"}
 
 
-def told(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
+def normalised(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
     """Returns a response without the requested name, and without the parts that differ between requests."""
     headers = {name: value for name, value in answer.headers.items() if name not in _PASSING}
     body = _KEY.sub("<key>", answer.body.decode())  # first: it may contain the name of a user by chance
@@ -391,10 +391,10 @@ class TestAnotherTenants:
         before, checked = snapshot(people.ada), 0
         for ask in ASKS:
             nobodys = ABSENT[ask.kind]
-            absent = told(self._send(ask, intruder, nobodys, own_job), nobodys)
+            absent = normalised(self._send(ask, intruder, nobodys, own_job), nobodys)
             for name in victim.names[ask.kind]:
                 foreign = self._send(ask, intruder, name, own_job)
-                assert told(foreign, name) == absent, ask
+                assert normalised(foreign, name) == absent, ask
                 self._check(ask, foreign, is_admin, name)
                 checked += 1
         assert checked > 100
@@ -440,7 +440,7 @@ class TestAnotherTenants:
                 assert (own_job in answer.body.decode()) == has_jobs, ask
                 value, row = queries.read_cursor(cursor, int if ask.kind in (AUDIT_CURSOR, WORKERS_CURSOR) else str)
                 beside = queries.write_cursor(value, row[:-4] + "0000")  # no row, same position
-                assert told(answer, "") == told(ask.send(eve, beside, own_job), "")
+                assert normalised(answer, "") == normalised(ask.send(eve, beside, own_job), "")
         assert snapshot(people.ada) == before
 
     def test_events_of_another_tenant_are_not_sent(self, people_anywhere: People, victim: Things) -> None:
@@ -464,7 +464,7 @@ class TestAnotherTenants:
                 path, match = f"/jobs/{victim.names[JOB_ID][0]}", {"If-Match": version}
                 foreign = eve.request(method, path, {"name": "eve's"}, match)
                 absent = eve.request(method, f"/jobs/{NOWHERE}", {"name": "eve's"}, match)
-                assert told(foreign, victim.names[JOB_ID][0]) == told(absent, NOWHERE)
+                assert normalised(foreign, victim.names[JOB_ID][0]) == normalised(absent, NOWHERE)
                 assert foreign.status == 404
 
     def test_a_redrive_of_several_ids_skips_those_of_another_tenant(

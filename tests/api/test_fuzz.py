@@ -210,37 +210,39 @@ class Told:
 
 
 def _made(answer: Answer) -> list[str]:
-    told = answer.json() if answer.status < 300 else {}
-    return told.get("created") or ([told["job_id"]] if answer.status == 201 else [])
+    outcome = answer.json() if answer.status < 300 else {}
+    return outcome.get("created") or ([outcome["job_id"]] if answer.status == 201 else [])
 
 
 @FUZZ_ALL
 @given(route=routes, data=st.data())
 def test_a_damaged_body_has_no_defect(client: Client, route: str, data: st.DataObject) -> None:
-    told = Told(client)
+    outcome = Told(client)
     method, path, body = ROUTES[route]
     content = data.draw(mangled(json.dumps(body).encode()))
-    told.check(client.request(method, path.replace("{job}", told.job), content, {"content-type": "application/json"}))
+    outcome.check(
+        client.request(method, path.replace("{job}", outcome.job), content, {"content-type": "application/json"})
+    )
 
 
 @FUZZ_ALL
 @given(data=st.data(), count=st.integers(1, 4))
 def test_damaged_lines_have_no_defect(client: Client, data: st.DataObject, count: int) -> None:
-    told = Told(client)
+    outcome = Told(client)
     line = json.dumps(good).encode()
     content = b"\n".join(data.draw(mangled(line) | st.just(line) | st.binary(max_size=20)) for _ in range(count))
     answer = client.post("/jobs:batch", content, content_type=NDJSON)
     assert answer.status == 200
     assert answer.json()["created_count"] == len(answer.json()["created"])
-    told.check(answer)
+    outcome.check(answer)
 
 
 @FUZZ_ALL
 @given(route=routes, content=st.binary(max_size=200))
 def test_any_bytes_to_any_route_have_no_defect(client: Client, route: str, content: bytes) -> None:
-    told = Told(client)
+    outcome = Told(client)
     method, path, _ = ROUTES[route]
-    told.check(client.request(method, path.replace("{job}", told.job), content))
+    outcome.check(client.request(method, path.replace("{job}", outcome.job), content))
 
 
 @pytest.mark.parametrize("depth", [33, 2000, 100_000])
@@ -249,11 +251,11 @@ def test_deep_nesting_is_refused_on_every_route(client: Client, route: str, dept
     deep = b"[" * depth + b"]" * depth
     job = json.dumps(good).encode()[:-2] + b', "body": ' + deep + b"}}"
     for content in (deep, b"[" + job + b"]" if route == "batch" else job):
-        told = Told(client)
+        outcome = Told(client)
         method, path, _ = ROUTES[route]
-        answer = client.request(method, path.replace("{job}", told.job), content)
+        answer = client.request(method, path.replace("{job}", outcome.job), content)
         assert answer.status == 400 or answer.json()["created_count"] == 0, answer
-        told.check(answer)
+        outcome.check(answer)
 
 
 ENCODED = {
@@ -269,14 +271,14 @@ ENCODED = {
 @pytest.mark.parametrize("encoding", ENCODED)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_body_in_another_encoding_is_refused(client: Client, route: str, encoding: str) -> None:
-    told = Told(client)
+    outcome = Told(client)
     method, path, body = ROUTES[route]
     named = "content-type" if encoding.startswith("utf") else "content-encoding"
     headers = {named: f"application/json; charset={encoding}" if encoding.startswith("utf") else encoding}
     content = ENCODED[encoding](json.dumps(body).encode())
-    answer = client.request(method, path.replace("{job}", told.job), content, headers)
+    answer = client.request(method, path.replace("{job}", outcome.job), content, headers)
     assert answer.status == 400, answer
-    told.check(answer)
+    outcome.check(answer)
 
 
 @pytest.mark.parametrize(
@@ -285,10 +287,10 @@ def test_a_body_in_another_encoding_is_refused(client: Client, route: str, encod
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_body_of_another_type_is_read_as_json_or_refused(client: Client, route: str, kind: str) -> None:
     for content in (None, b"a=b", b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--x--\r\n'):
-        told = Told(client)
+        outcome = Told(client)
         method, path, body = ROUTES[route]
         body = json.dumps(body).encode() if content is None else content
-        told.check(client.request(method, path.replace("{job}", told.job), body, {"content-type": kind}))
+        outcome.check(client.request(method, path.replace("{job}", outcome.job), body, {"content-type": kind}))
 
 
 def in_chunks(body: bytes) -> bytes:
@@ -330,24 +332,24 @@ def send_framed(client: Client, route: str, job: str, header: bytes, content: by
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_chunked_body_is_accepted_and_an_invalid_length_is_refused(client: Client, route: str, frame: str) -> None:
-    told = Told(client)
+    outcome = Told(client)
     header, framed, taken = FRAMES[frame]
     content = framed(json.dumps(ROUTES[route][2]).encode())
-    answer = send_framed(client, route, told.job, header, content, end=False)
+    answer = send_framed(client, route, outcome.job, header, content, end=False)
     assert answer is not None
     assert (answer.status < 300) is taken, answer
-    told.check(answer)
+    outcome.check(answer)
 
 
 @pytest.mark.parametrize("frame", UNENDED)
 @pytest.mark.parametrize("route", ROUTES)
 def test_an_incomplete_body_has_no_effect(client: Client, route: str, frame: str) -> None:
-    told = Told(client)
+    outcome = Told(client)
     header, framed = UNENDED[frame]
     content = framed(json.dumps(ROUTES[route][2]).encode())
-    answer = send_framed(client, route, told.job, header, content, end=True)
+    answer = send_framed(client, route, outcome.job, header, content, end=True)
     assert answer is None
-    told.check_unchanged()
+    outcome.check_unchanged()
 
 
 def _read_answer(connection: socket.socket) -> Answer | None:

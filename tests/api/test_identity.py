@@ -225,7 +225,7 @@ class TestRights:
             ]  # fmt: skip
             assert [answer.status == 403 for answer in answers] == [is_refused] * 4
             refusals = user.post("/jobs:batch", [job]).json()["refused"]
-            assert [told["error"] for told in refusals if told["error"] == "FORBIDDEN"] == ["FORBIDDEN"] * is_refused
+            assert [event["error"] for event in refusals if event["error"] == "FORBIDDEN"] == ["FORBIDDEN"] * is_refused
 
 
 class TestKeys:
@@ -350,18 +350,18 @@ class TestOwners:
             assert people.ann.post("/jobs:batch", [JOB]).status == 200
             people.ann.post(f"/jobs/{of_ann}/run")
             of_bob, of_eve = people.bob.create(), people.eve.create()
-            assert [json.loads(next(told).data)["job_id"] for told in (bobs, eves)] == [of_bob, of_eve]
+            assert [json.loads(next(event).data)["job_id"] for event in (bobs, eves)] == [of_bob, of_eve]
             kinds = [next(adas).kind for _ in range(3)]
             assert kinds == ["job.created", "execution.completed", "jobs.created"]
 
     def test_a_resumed_stream_has_only_the_users_own_events(self, people: People) -> None:
-        with people.ada.following() as told:
+        with people.ada.following() as event:
             people.ann.create()
-            first = next(told)
+            first = next(event)
         of_bob, of_eve = people.bob.create(), people.eve.create()
         before = str(int(first.number) - 1)
         with people.bob.following(last=before) as bobs, people.eve.following(last=before) as eves:
-            assert [json.loads(next(told).data)["job_id"] for told in (bobs, eves)] == [of_bob, of_eve]
+            assert [json.loads(next(event).data)["job_id"] for event in (bobs, eves)] == [of_bob, of_eve]
 
     def test_the_same_idempotency_key_of_two_users_is_two_keys(self, people_anywhere: People) -> None:
         people = people_anywhere

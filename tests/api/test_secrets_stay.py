@@ -97,7 +97,7 @@ class Echo(BaseHTTPRequestHandler):
         type(self).received.append((dict(self.headers.items()), body))
         value = self.headers.get("X-Secret") or json.loads(body)["deep"]["er"]
         data = value.encode()
-        told = "\n".join(
+        echoed = "\n".join(
             [value, json.dumps(value), urllib.parse.quote(value, safe=""), b64encode(data).decode(),
              b64encode(b"user:" + data).decode(), urlsafe_b64encode(b"u:" + data).decode()]
         )  # fmt: skip
@@ -109,9 +109,9 @@ class Echo(BaseHTTPRequestHandler):
         self.send_header("X-Echo", value)
         self.send_header("Retry-After", value)
         self.send_header("Set-Cookie", f"secret={value}")
-        self.send_header("Content-Length", str(len(told.encode())))
+        self.send_header("Content-Length", str(len(echoed.encode())))
         self.end_headers()
-        self.wfile.write(told.encode())
+        self.wfile.write(echoed.encode())
 
     def log_message(self, *_: object) -> None:
         return
@@ -204,13 +204,13 @@ class Scene:
         """Secrets of other types of jobs: a script that prints its environment in every form, a database that does not
         exist, a function that returns its arguments."""
         ada = self.people.ada
-        told = 'printf "%s\\n" "$S"; printf %s "$S" | base64; printf "u:%s" "$S" | base64 >&2; exit "$CODE"'
+        echoed = 'printf "%s\\n" "$S"; printf %s "$S" | base64; printf "u:%s" "$S" | base64 >&2; exit "$CODE"'
         password = self.secrets.new("the password of a connection").removesuffix(ODD)
         url = f"postgresql://someone:{password}@127.0.0.1:9/db"
         assert self.ask(ada, "PUT", "/connections/db", {"url": url}).status == 200
         payloads: list[tuple[str, dict[str, Any]]] = [
-            ("script", {"script": told, "env": {"S": self.secrets.new("the environment of a script"), "CODE": "0"}}),
-            ("script", {"script": told, "env": {"S": self.secrets.new("that of one that fails"), "CODE": "3"}}),
+            ("script", {"script": echoed, "env": {"S": self.secrets.new("the environment of a script"), "CODE": "0"}}),
+            ("script", {"script": echoed, "env": {"S": self.secrets.new("that of one that fails"), "CODE": "3"}}),
             ("sql_query", {"connection": "db", "statement": "SELECT $1", "secret": ["/parameters/0"],
                            "parameters": [self.secrets.new("a marked parameter")]}),
             ("python", {"function": "f", "kwargs": {"s": self.secrets.new("a marked argument")},
@@ -285,8 +285,8 @@ class Scene:
                 ("PUT", "/jobs/by-key/refused"),
             ):
                 assert self.ask(ann, method, path, job).status == 400, payload
-            told = self.ask(ann, "POST", "/jobs:batch", json.dumps(job).encode(), content_type="application/x-ndjson")
-            assert told.json()["refused_count"] == 1, payload
+            echoed = self.ask(ann, "POST", "/jobs:batch", json.dumps(job).encode(), content_type="application/x-ndjson")
+            assert echoed.json()["refused_count"] == 1, payload
         broken = json.dumps(self.job("in broken JSON"))[:-5].encode()
         del self.sent["in broken JSON"]
         for path in ("/jobs", "/jobs/", "/jobs:batch"):

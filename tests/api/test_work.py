@@ -208,8 +208,8 @@ class TestScripts:
         execution_id = ada.wait_for(job_id, "COMPLETED")
         logs = ada.get(f"/executions/{execution_id}/logs").json()["logs"]
         assert "it is " in logs
-        told = logs + ada.get(f"/executions/{execution_id}").body.decode() + ada.get("/audit").body.decode()
-        assert SECRET not in told
+        shown_text = logs + ada.get(f"/executions/{execution_id}").body.decode() + ada.get("/audit").body.decode()
+        assert SECRET not in shown_text
         files = b"".join(file.read_bytes() for file in working.data.rglob("*") if file.is_file())
         assert SECRET.encode() not in files
 
@@ -251,9 +251,9 @@ class TestSql:
         assert sqlite3.connect(file).execute("SELECT name FROM things").fetchall() == [(SECRET,)]
         shown = ada.get(f"/jobs/{job_id}").json()["payload"]
         assert shown["parameters"] == [HIDDEN]
-        told = "".join(ada.get(f"/executions/{execution_id}{part}").body.decode() for part in ("", "/logs"))
-        assert "1 row" in told
-        assert SECRET not in told
+        shown_text = "".join(ada.get(f"/executions/{execution_id}{part}").body.decode() for part in ("", "/logs"))
+        assert "1 row" in shown_text
+        assert SECRET not in shown_text
         assert ada.delete("/connections/db").status == 200
         refused(ada.delete("/connections/db"), 404, "NOT_FOUND")
         assert ada.post(f"/jobs/{job_id}/run").status == 202

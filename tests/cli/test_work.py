@@ -99,9 +99,13 @@ class TestLogs:
         assert (
             scripting.ok("job", "logs", "lines").splitlines() == scripting.ok("job", "logs", "lines", "-f").splitlines()
         )
-        told = [json.loads(line) for line in scripting.ok("job", "logs", "lines", "-f", "--json").splitlines()]
-        assert {(it["event"], it["text"]) for it in told} >= {("stdout", "one"), ("stderr", "two"), ("stdout", "three")}
-        assert [int(it["number"]) for it in told] == sorted(int(it["number"]) for it in told)
+        shown_lines = [json.loads(line) for line in scripting.ok("job", "logs", "lines", "-f", "--json").splitlines()]
+        assert {(it["event"], it["text"]) for it in shown_lines} >= {
+            ("stdout", "one"),
+            ("stderr", "two"),
+            ("stdout", "three"),
+        }
+        assert [int(it["number"]) for it in shown_lines] == sorted(int(it["number"]) for it in shown_lines)
 
 
 def _get(duetime: Duetime, path: str) -> dict[str, list[dict[str, str]]]:

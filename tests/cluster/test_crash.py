@@ -142,7 +142,7 @@ def test_creates_that_a_kill_interrupts_are_repeated_with_their_key_and_stored_o
 def test_random_kills_over_six_seconds_of_recurring_jobs_miss_no_instant(scenario: Scenario) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 (shown when it fails)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     scenario.server.start()
     end = scenario.soon(6000)  # long after the last create
     end_at = scenario.at(end)["schedule"]
@@ -151,7 +151,7 @@ def test_random_kills_over_six_seconds_of_recurring_jobs_miss_no_instant(scenari
         overlap = ("skip", "allow", "queue_one", "queue_all")[number // 4 % 4]
         scenario.create(scenario.body(schedule, end_at=end_at, overlap=overlap))
     while now_ms() < end:
-        time.sleep(chance.uniform(0.3, 1.4))  # the fault: a random moment
+        time.sleep(rng.uniform(0.3, 1.4))  # the fault: a random moment
         scenario.kill()
         scenario.server.start()
     scenario.wait_for_quiet()

@@ -33,7 +33,7 @@ class NameServer:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.sendto(b"", self._socket.getsockname())  # closing alone would not wake the thread
+        self._socket.sendto(b"", self._socket.getsockname())  # a close alone would not wake the thread
         self._thread.join(10)
         self._socket.close()
 

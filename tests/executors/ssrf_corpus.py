@@ -35,7 +35,7 @@ _V6 = """
 2002:c0a8:101::1 3fff::1 4000::1 5f00::1 fc00::1 fd00:ec2::254 fec0::1 feff::1
 """
 _NO_UNICAST = "224.0.0.1 239.255.255.250 255.255.255.255 fe80::1 fe80::a9fe:a9fe ff02::1 ff0e::1"
-# Each with where a connection to it arrives when everything is allowed and every address is listened on.
+# Each with the address that a connection reaches if everything is allowed and every address listens.
 ADDRESSES: dict[str, str] = {
     **{address: address for text in (_V4, _V6) for address in text.split()},
     **{f"::ffff:{address}": address for address in ("127.0.0.1", "127.1.2.3", "10.0.0.1", "169.254.169.254")},

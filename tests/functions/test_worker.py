@@ -54,7 +54,7 @@ class Gate:
     def sync(self, number: int, context: Context) -> int:
         self._say(self.begun, number)
         while not self._go.wait(0.005):
-            if context.cancelled and number >= 0:  # a negative one takes no hint
+            if context.cancelled and number >= 0:  # a call with a negative number ignores it
                 self._say(self.stopped, number)
                 break
         return number

@@ -134,9 +134,9 @@ async def test_the_comparison_is_printed_and_the_bar_counts_all_rows(source: Pat
     assert person.asked == []
     assert person.rows == person.done > 0
     assert all(check.source == check.target for check in outcome.checks)
-    told = {check.what: check.source for check in outcome.checks}
+    compared = {check.what: check.source for check in outcome.checks}
     (jobs,) = rows_of(source, "SELECT count(*) FROM jobs")
-    assert (told["jobs"], told["counter jobs"], told["executions RUNNING"]) == (*jobs, *jobs, 2)
+    assert (compared["jobs"], compared["counter jobs"], compared["executions RUNNING"]) == (*jobs, *jobs, 2)
     assert {
         "checksum of timers",
         "checksum of executions",
@@ -144,7 +144,7 @@ async def test_the_comparison_is_printed_and_the_bar_counts_all_rows(source: Pat
         "skips",
         "attempts",
         "nodes",
-    } <= told.keys()
+    } <= compared.keys()
     assert all(isinstance(check, Check) for check in outcome.checks)
 
 

@@ -59,11 +59,11 @@ async def test_a_kill_leaves_all_or_nothing_and_no_node_starts_on_the_source(
 @pytest.mark.slow
 async def test_kills_at_random_moments_leave_all_or_nothing(tmp_path: Path, target: str):
     folder, seed = tmp_path / "data", random.randrange(2**32)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     fill_many(folder, MANY)
     seen = []
     for _ in range(5):
-        kill_after(chance.uniform(0.1, 2.0), folder, "--to", target)
+        kill_after(rng.uniform(0.1, 2.0), folder, "--to", target)
         seen.append(await jobs_in(target))
     assert set(seen) <= {0, MANY}, f"seed {seed}: {seen}"
     assert seen == sorted(seen), f"seed {seed}: what was complete is gone: {seen}"

@@ -309,11 +309,11 @@ WEEKDAY_FIELDS = [
 
 def test_schedules_with_the_same_description_have_the_same_instants() -> None:
     by_words: dict[str, tuple[object, ...]] = {}
-    chance = random.Random(7)
+    rng = random.Random(7)
     sixty = [*TIME_FIELDS, "0,30", "45-59", "*/15"]
     fields = [sixty, sixty, TIME_FIELDS, DATE_FIELDS, MONTH_FIELDS, WEEKDAY_FIELDS]
     for at in range(1500):
-        parts = [chance.choice(field) for field in fields]
+        parts = [rng.choice(field) for field in fields]
         if at % 2:  # half of them without seconds, whose descriptions vary most
             parts[0] = "0"
         expr = parse(" ".join(parts))

@@ -164,10 +164,10 @@ class ExecutionMachine(RuleBasedStateMachine):
         return known is not None and known == Known(State.RUNNING, claim.attempt, claim.token)
 
     @precondition(lambda self: self.model.claims)
-    @rule(number=ANY, outcome=st.sampled_from(OUTCOMES), chance=st.sampled_from([0.0, 0.9]))
-    def finish_some_claim_be_it_stale_or_not(self, number: int, outcome: Outcome, chance: float) -> None:
+    @rule(number=ANY, outcome=st.sampled_from(OUTCOMES), jitter=st.sampled_from([0.0, 0.9]))
+    def finish_some_claim_be_it_stale_or_not(self, number: int, outcome: Outcome, jitter: float) -> None:
         node, claim = self.model.claims[number % len(self.model.claims)]
-        self.finish(node, claim, conclude(claim, outcome, self.now, self.now, chance))
+        self.finish(node, claim, conclude(claim, outcome, self.now, self.now, jitter))
 
     @precondition(lambda self: self.model.claims)
     @rule(number=ANY, outcome=st.sampled_from(OUTCOMES))

@@ -61,23 +61,23 @@ class Network:
 
     ttl_seconds = TTL
 
-    def __init__(self, registry: MemoryRegistry, clock: HandClock, mine: NodeClock, chance: Random) -> None:
+    def __init__(self, registry: MemoryRegistry, clock: HandClock, mine: NodeClock, rng: Random) -> None:
         self._registry = registry
         self._clock = clock
         self._mine = mine
-        self._chance = chance
+        self._rng = rng
         self.trouble = 0.0
         self._late: set[asyncio.Task[object]] = set()
 
     async def _send(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        chance = self._chance
-        if chance.random() >= self.trouble:
-            await self._mine.sleep(chance.choice([0, 0, STEP]))
+        rng = self._rng
+        if rng.random() >= self.trouble:
+            await self._mine.sleep(rng.choice([0, 0, STEP]))
             answer = await call()
-            await self._mine.sleep(chance.choice([0, 0, STEP]))
+            await self._mine.sleep(rng.choice([0, 0, STEP]))
             return answer
-        if chance.random() < 0.7:  # the caller has given up, and the call is executed later
-            task = asyncio.ensure_future(self._deliver(call, chance.uniform(0, 2 * TTL)))
+        if rng.random() < 0.7:  # the caller has given up, and the call is executed later
+            task = asyncio.ensure_future(self._deliver(call, rng.uniform(0, 2 * TTL)))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
         await self._mine.sleep(CALL_SECONDS)
@@ -116,7 +116,7 @@ class Process:
     def __init__(self, cluster: Cluster, node: int, name: str) -> None:
         self.name = name
         self.clock = NodeClock(cluster.clock)
-        self.network = Network(cluster.registry, cluster.clock, self.clock, cluster.chance)
+        self.network = Network(cluster.registry, cluster.clock, self.clock, cluster.rng)
         self.network.trouble = cluster.trouble
         self.membership = Membership(
             self.network, self.clock, node, name, ["timer"], BEAT, MARGIN, on_fenced=lambda: cluster.restart(self)
@@ -125,7 +125,7 @@ class Process:
 
 class Cluster:
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)
+        self.rng = Random(seed)
         self.clock = HandClock()
         self.registry = MemoryRegistry(self.clock, TTL)
         self.processes: dict[str, Process] = {}
@@ -192,9 +192,9 @@ class Cluster:
     def disturb(self) -> None:
         """Causes or ends one fault."""
         names = [f"n{number}" for number in range(6)]
-        name = self.chance.choice(names)
+        name = self.rng.choice(names)
         process = self.processes.get(name)
-        match self.chance.choice(["start", "kill", "leave", "stop", "stop", "go on", "go on", "network"]):
+        match self.rng.choice(["start", "kill", "leave", "stop", "stop", "go on", "go on", "network"]):
             case "start":
                 self.start(name)
             case "kill":
@@ -206,7 +206,7 @@ class Cluster:
             case "go on" if process is not None:
                 process.clock.running.set()
             case "network":
-                self.set_trouble(self.chance.choice([0.0, 0.2, 0.6]))
+                self.set_trouble(self.rng.choice([0.0, 0.2, 0.6]))
 
     def set_trouble(self, trouble: float) -> None:
         self.trouble = trouble
@@ -238,9 +238,9 @@ async def test_at_most_one_node_owns_a_shard_and_each_shard_gets_an_owner(seed: 
         cluster.start(name)
     try:
         for _ in range(4):
-            for _ in range(cluster.chance.randint(3, 25)):
+            for _ in range(cluster.rng.randint(3, 25)):
                 cluster.disturb()
-                await cluster.run(cluster.chance.choice([STEP, 0.5, 1.0, 3.0, 6.0]))
+                await cluster.run(cluster.rng.choice([STEP, 0.5, 1.0, 3.0, 6.0]))
             cluster.calm()
             # A call in flight may take a while to fail, and a late one to arrive.
             await cluster.run(CALL_SECONDS + 2 * TTL)
@@ -260,12 +260,12 @@ async def test_shards_get_a_new_owner_within_a_ttl_after_a_kill_and_within_a_hea
     try:
         await cluster.run(4 * BEAT)
         assert sum(cluster.shares()) == SHARDS
-        await cluster.run(cluster.chance.randint(0, 9) * STEP)
-        for name in cluster.chance.sample(names, cluster.chance.randint(1, len(names) - 1)):
+        await cluster.run(cluster.rng.randint(0, 9) * STEP)
+        for name in cluster.rng.sample(names, cluster.rng.randint(1, len(names) - 1)):
             cluster.kill(name)
         await cluster.run(TTL + SLACK)
         assert sum(cluster.shares()) == SHARDS
-        leaver = cluster.chance.choice(list(cluster.processes))
+        leaver = cluster.rng.choice(list(cluster.processes))
         cluster.start("new")
         await cluster.run(2 * BEAT + SLACK)
         assert min(cluster.shares()) == SHARDS // len(cluster.processes)

@@ -54,20 +54,20 @@ def apply(view: View, node: int, moves: Moves) -> View:
     return View(view.now, view.members, tuple(shards))
 
 
-def one_after_the_other(view: View, chance: Random) -> tuple[View, int]:
+def one_after_the_other(view: View, rng: Random) -> tuple[View, int]:
     """A round of heartbeats, each with a fresh view. Returns the number of released shards, too."""
     given_up = 0
-    for node in chance.sample(nodes_of(view), len(view.members)):
+    for node in rng.sample(nodes_of(view), len(view.members)):
         moves = rebalance(view, node)
         given_up += len(moves.give_up)
         view = apply(view, node, moves)
     return view, given_up
 
 
-def all_at_once(view: View, chance: Random) -> View:
+def all_at_once(view: View, rng: Random) -> View:
     """A round in which all have the same view, and their calls arrive in any order."""
     decided = [(node, rebalance(view, node)) for node in nodes_of(view)]
-    for node, moves in chance.sample(decided, len(decided)):
+    for node, moves in rng.sample(decided, len(decided)):
         view = apply(view, node, moves)
     return view
 
@@ -86,33 +86,33 @@ def fewest_given_up(view: View) -> int:
 
 
 @given(views(), st.randoms(use_true_random=False))
-def test_two_rounds_of_heartbeats_in_any_order_make_shares_even(view: View, chance: Random):
+def test_two_rounds_of_heartbeats_in_any_order_make_shares_even(view: View, rng: Random):
     for _ in range(2):
-        view, _ = one_after_the_other(view, chance)
+        view, _ = one_after_the_other(view, rng)
     assert is_even(view)
 
 
 @given(views(), st.randoms(use_true_random=False))
-def test_three_rounds_on_the_same_view_make_shares_even(view: View, chance: Random):
+def test_three_rounds_on_the_same_view_make_shares_even(view: View, rng: Random):
     for _ in range(3):
-        view = all_at_once(view, chance)
+        view = all_at_once(view, rng)
     assert is_even(view)
 
 
 @given(views(), st.randoms(use_true_random=False))
-def test_no_unneeded_shard_is_released(view: View, chance: Random):
+def test_no_unneeded_shard_is_released(view: View, rng: Random):
     fewest, total = fewest_given_up(view), 0
     for _ in range(4):
-        view, given_up = one_after_the_other(view, chance)
+        view, given_up = one_after_the_other(view, rng)
         total += given_up
     assert total == fewest
 
 
 @given(views())
 def test_no_shard_moves_when_shares_are_even(view: View):
-    chance = Random(1)
+    rng = Random(1)
     for _ in range(4):
-        view, _ = one_after_the_other(view, chance)
+        view, _ = one_after_the_other(view, rng)
     assert all(rebalance(view, node) == Moves({}, ()) for node in nodes_of(view))
 
 
@@ -137,24 +137,24 @@ def test_two_nodes_with_the_same_view_take_the_same_shard_only_if_too_few_are_fr
 
 @settings(max_examples=8)
 @given(st.randoms(use_true_random=False))
-def test_a_join_moves_one_share_and_a_leave_moves_the_shards_of_the_node(chance: Random):
+def test_a_join_moves_one_share_and_a_leave_moves_the_shards_of_the_node(rng: Random):
     timers, view = {1}, View(0, members_of({1}), (Holding(None, 0),) * SHARDS)
     for number in range(2, 30):
-        view, _ = settle(View(0, members_of(timers), view.shards), chance)
-        if len(timers) > 1 and chance.random() < 0.5:
-            timers.discard(chance.choice(sorted(timers)))
-            view, given_up = settle(View(0, members_of(timers), view.shards), chance)
+        view, _ = settle(View(0, members_of(timers), view.shards), rng)
+        if len(timers) > 1 and rng.random() < 0.5:
+            timers.discard(rng.choice(sorted(timers)))
+            view, given_up = settle(View(0, members_of(timers), view.shards), rng)
             assert given_up == 0
         else:
             timers.add(number)
-            view, given_up = settle(View(0, members_of(timers), view.shards), chance)
+            view, given_up = settle(View(0, members_of(timers), view.shards), rng)
             assert given_up == len(view.held_by(number)) == SHARDS // len(timers)
 
 
-def settle(view: View, chance: Random) -> tuple[View, int]:
+def settle(view: View, rng: Random) -> tuple[View, int]:
     total = 0
     for _ in range(2):
-        view, given_up = one_after_the_other(view, chance)
+        view, given_up = one_after_the_other(view, rng)
         total += given_up
     assert is_even(view)
     return view, total

@@ -78,9 +78,9 @@ def test_only_the_secret_that_an_admin_sees_verifies_requests(people: People, bo
 def test_notifications_are_signed_with_the_key_of_the_jobs_tenant(people: People, box: Inbox) -> None:
     path = f"/{uuid.uuid4()}"
     people.ann.create("immediate", url=box.url(), webhooks={"on_success": box.url(path)})
-    (told,) = wait_until(lambda: box.at(path), 15, "the notification has come")
-    assert told.verifies(key_of(people.ada)["secret"])
-    assert not told.verifies(key_of(people.eve)["secret"])
+    (notified,) = wait_until(lambda: box.at(path), 15, "the notification has come")
+    assert notified.verifies(key_of(people.ada)["secret"])
+    assert not notified.verifies(key_of(people.eve)["secret"])
 
 
 def test_during_a_rotation_requests_verify_with_the_new_and_the_previous_key(

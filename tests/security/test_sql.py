@@ -226,7 +226,7 @@ class AskingServer:
         self._tls.load_cert_chain(*certificate)
         self._tls.load_verify_locations(certificate[0])
         self._tls.verify_mode = ssl.CERT_OPTIONAL
-        self._tls.maximum_version = ssl.TLSVersion.TLSv1_2  # after this handshake the server has the client's certificate
+        self._tls.maximum_version = ssl.TLSVersion.TLSv1_2  # the handshake has the client's certificate
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.seen: list[bool] = []  # whether there was a certificate, by connection

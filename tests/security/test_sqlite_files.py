@@ -87,7 +87,7 @@ def test_no_path_leads_out_of_the_tenants_folder(eve: Admin, folder: Path, path:
     if not other.exists():
         victim(other)
     statements = {"": "SELECT word FROM secret", "?mode=rwc": "DELETE FROM secret"}
-    jobs = [eve.begin(f"sqlite:///{path.format(other=other)}{mode}", told) for mode, told in statements.items()]
+    jobs = [eve.begin(f"sqlite:///{path.format(other=other)}{mode}", error) for mode, error in statements.items()]
     assert all(job_id is None or refused(eve.ended(job_id)) for job_id in jobs)
     assert is_intact(other)
 

@@ -246,9 +246,9 @@ def test_an_entry_is_read_as_it_was_written(made: Entry):
 
 
 def test_the_store_fills_in_missing_values_of_an_entry():
-    bare, told = entry(LOCAL, 1, "a", "r"), entry(LOCAL, 1, "a", "r", before="b", after="a")
+    bare, filled_entry = entry(LOCAL, 1, "a", "r"), entry(LOCAL, 1, "a", "r", before="b", after="a")
     assert bare.filled(None, None) is bare
     assert (bare.filled("x", "y").before, bare.filled("x", "y").after) == ("x", "y")
-    assert told.filled("x", "y") == told
+    assert filled_entry.filled("x", "y") == filled_entry
     half = own_entry(1, "acme", "job.pause", "r", {"status": "PAUSED"}).filled("x", "y")
     assert (half.actor, half.via, half.before, half.after) == ("duetime", "engine", "x", {"status": "PAUSED"})

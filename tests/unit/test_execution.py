@@ -27,8 +27,8 @@ def make_claim(attempt: int = 1, retry_policy: RetryPolicy | None = None, **fiel
     return msgspec.structs.replace(made, **fields)
 
 
-def decide(claim: Claim, outcome: Outcome, chance: float = 1.0) -> AttemptEnd:
-    return conclude(claim, outcome, NOW, NOW + 40, chance)
+def decide(claim: Claim, outcome: Outcome, jitter: float = 1.0) -> AttemptEnd:
+    return conclude(claim, outcome, NOW, NOW + 40, jitter)
 
 
 def test_every_state_is_either_open_or_terminal():
@@ -58,12 +58,12 @@ def test_an_attempt_never_ends_before_its_start_although_the_clock_was_set_back(
 
 
 def test_a_retry_is_never_due_before_its_attempt_ended():
-    assert decide(make_claim(), FAILURE, chance=0.0).due_at == NOW + 40
+    assert decide(make_claim(), FAILURE, jitter=0.0).due_at == NOW + 40
 
 
 def test_a_retry_waits_as_long_as_the_target_requests():
     outcome = Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=120)
-    assert decide(make_claim(), outcome, chance=0.0).due_at == NOW + 40 + 120_000
+    assert decide(make_claim(), outcome, jitter=0.0).due_at == NOW + 40 + 120_000
 
 
 @pytest.mark.parametrize("asked", [0, 1, 7200, 500_000])

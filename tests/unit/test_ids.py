@@ -23,9 +23,9 @@ IDS = [make_id(NOW, random_bytes(number)) for number in range(10_000)]
 
 
 @pytest.mark.parametrize("at", [0, 1, NOW, LATEST - 1])
-@pytest.mark.parametrize("chance", [bytes(10), b"\xff" * 10, bytes(range(10))])
-def test_an_id_is_a_uuid_of_version_7(at: int, chance: bytes):
-    made = uuid.UUID(make_id(at, chance))
+@pytest.mark.parametrize("ten_bytes", [bytes(10), b"\xff" * 10, bytes(range(10))])
+def test_an_id_is_a_uuid_of_version_7(at: int, ten_bytes: bytes):
+    made = uuid.UUID(make_id(at, ten_bytes))
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
     assert made.int >> 80 == at
     assert is_id(str(made))

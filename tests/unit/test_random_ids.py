@@ -12,14 +12,14 @@ from samples import NOW
 
 
 def test_ids_of_one_millisecond_rise_in_the_order_they_were_made():
-    chance = rising(os.urandom)
-    ids = [make_id(NOW, chance(10)) for _ in range(20_000)]
+    random_bytes = rising(os.urandom)
+    ids = [make_id(NOW, random_bytes(10)) for _ in range(20_000)]
     assert ids == sorted(set(ids))
 
 
 def test_ids_rise_from_the_highest_first_number_too():
-    chance = rising(lambda size: b"\xff" * size)
-    ids = [make_id(NOW, chance(10)) for _ in range(1000)]
+    random_bytes = rising(lambda size: b"\xff" * size)
+    ids = [make_id(NOW, random_bytes(10)) for _ in range(1000)]
     assert ids == sorted(set(ids))
 
 
@@ -29,8 +29,8 @@ def test_two_nodes_do_not_create_the_same_ids():
 
 
 def test_ids_spread_over_the_shards():
-    chance = rising(os.urandom)
-    counts = Counter(shard_of(make_id(NOW, chance(10))) for _ in range(16_000))
+    random_bytes = rising(os.urandom)
+    counts = Counter(shard_of(make_id(NOW, random_bytes(10))) for _ in range(16_000))
     assert len(counts) == SHARDS
     assert max(counts.values()) < 400
 
@@ -54,6 +54,6 @@ def test_request_ids_draw_random_bytes_for_many_at_a_time():
 
 def test_ids_of_jobs_draw_random_bytes_for_many_at_a_time():
     drawn = []
-    chance = rising(lambda size: drawn.append(size) or os.urandom(size))
-    assert len({chance(10) for _ in range(1000)}) == 1000
+    random_bytes = rising(lambda size: drawn.append(size) or os.urandom(size))
+    assert len({random_bytes(10) for _ in range(1000)}) == 1000
     assert len(drawn) < 10

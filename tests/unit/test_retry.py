@@ -19,8 +19,8 @@ from samples import spec
 NEARLY_ONE = 1 - 2**-53
 
 
-def waits(policy: RetryPolicy, chance: float = 1.0) -> list[float]:
-    return [delay_seconds(policy, attempt, chance) for attempt in range(1, 6)]
+def waits(policy: RetryPolicy, jitter: float = 1.0) -> list[float]:
+    return [delay_seconds(policy, attempt, jitter) for attempt in range(1, 6)]
 
 
 def test_exponential_backoff_multiplies_up_to_its_ceiling():
@@ -55,8 +55,8 @@ def test_jitter_spreads_a_wait_between_zero_and_the_whole_wait(backoff: str):
 
 def test_listed_delays_are_used_without_jitter():
     policy = RetryPolicy(delays=(30, 120, 600))
-    for chance in (0.0, 0.3, NEARLY_ONE):
-        assert waits(policy, chance) == [30, 120, 600, 600, 600]
+    for jitter in (0.0, 0.3, NEARLY_ONE):
+        assert waits(policy, jitter) == [30, 120, 600, 600, 600]
 
 
 def test_a_longer_retry_after_is_honoured():

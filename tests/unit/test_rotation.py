@@ -101,14 +101,14 @@ async def test_all_secrets_and_plain_values_are_encrypted_with_the_newest_key():
     before = AesVault((old,))
     encrypted = [encrypt_job(secret_job(f"tenant-{number % 3}"), before) for number in range(PAGE + 5)]
     store = FakeDefinitions([*encrypted, *(secret_job() for _ in range(3)), new_job(spec())])
-    heard: list[int] = []
-    done = await reencrypt_all(store, AesVault((newest, old)), heard.append)
+    reported_counts: list[int] = []
+    done = await reencrypt_all(store, AesVault((newest, old)), reported_counts.append)
     assert (done.key_id, done.encrypted, done.left, done.broken) == (newest.id, PAGE + 8, 0, {})
     assert store.key_ids() == {newest.id}
     payloads = store.opened(AesVault((newest,)))
     assert payloads[:-1] == [secret_job().spec.payload] * (PAGE + 8)
     assert payloads[-1] == HttpRequest(URL)
-    assert heard[:2] == [PAGE, PAGE + 9]
+    assert reported_counts[:2] == [PAGE, PAGE + 9]
     again = await reencrypt_all(store, AesVault((newest, old)), nobody)
     assert (again.encrypted, again.left) == (0, 0)
 

@@ -162,7 +162,7 @@ class TestChanging:
         for pointer, new in refused.items():
             assert list(errors_of(new, old.spec)) == [pointer]
             assert "begins with 'encrypted:', which is reserved for Duetime" in errors_of(new, old.spec)[pointer]
-        assert list(errors_of(old.spec)) == ["/payload/headers/A", "/payload/body/t"]  # the same errors as for a new job
+        assert list(errors_of(old.spec)) == ["/payload/headers/A", "/payload/body/t"]  # as for a new job
         assert errors_of(old.spec, old.spec) == {}
 
     def test_a_place_that_is_no_longer_secret_needs_a_new_value(self):

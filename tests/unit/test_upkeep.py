@@ -37,7 +37,7 @@ def test_old_connections_are_closed(ends_at: float, closed: list[int]):
     assert Upkeep(most_idle=5).unneeded([Idle(NOW, ends_at)], NOW) == closed
 
 
-@pytest.mark.parametrize(("chance", "ends_at"), [(0.0, NOW + 1800), (0.5, NOW + 1710), (1.0, NOW + 1620)])
-def test_connections_that_were_opened_together_are_closed_at_different_times(chance: float, ends_at: float):
-    assert Upkeep(most_idle=5, lifetime_seconds=1800).ends_at(NOW, chance) == ends_at
-    assert Upkeep(most_idle=5).ends_at(NOW, chance) == inf
+@pytest.mark.parametrize(("jitter", "ends_at"), [(0.0, NOW + 1800), (0.5, NOW + 1710), (1.0, NOW + 1620)])
+def test_connections_that_were_opened_together_are_closed_at_different_times(jitter: float, ends_at: float):
+    assert Upkeep(most_idle=5, lifetime_seconds=1800).ends_at(NOW, jitter) == ends_at
+    assert Upkeep(most_idle=5).ends_at(NOW, jitter) == inf

@@ -20,11 +20,11 @@ from store.proxy import Proxy
 class Listener:
     def __init__(self, url: str = "") -> None:
         self.bus = PostgresBus(url or server_url())
-        self.heard: list[Hint] = []
+        self.received_hints: list[Hint] = []
         self._news = asyncio.Event()
 
     def receive(self, hint: Hint) -> None:
-        self.heard.append(hint)
+        self.received_hints.append(hint)
         self._news.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -57,31 +57,31 @@ async def _acquaint(one: Listener, other: Listener) -> None:
     """Hints are lost until both listen: sends hints until one is received."""
     for speaker, listener in ((one, other), (other, one)):
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not listener.heard:
+            while not listener.received_hints:
                 speaker.bus.send(Hint(waiting_at=0))
                 await asyncio.sleep(0.01)
     await asyncio.sleep(0.1)  # hints that are still on their way
-    one.heard.clear()
-    other.heard.clear()
+    one.received_hints.clear()
+    other.received_hints.clear()
 
 
 async def test_a_hint_reaches_the_other_node_and_not_its_sender(two: tuple[Listener, Listener]):
     one, other = two
     one.bus.send(Hint(due_at=NOW, due_until=NOW + 5, cancel=("x",)))
-    await other.until(lambda: len(other.heard) == 1)
-    assert other.heard == [Hint(due_at=NOW, due_until=NOW + 5, cancel=("x",))]
+    await other.until(lambda: len(other.received_hints) == 1)
+    assert other.received_hints == [Hint(due_at=NOW, due_until=NOW + 5, cancel=("x",))]
     other.bus.send(Hint(waiting_at=3))
-    await one.until(lambda: len(one.heard) == 1)
-    assert one.heard == [Hint(waiting_at=3)]
+    await one.until(lambda: len(one.received_hints) == 1)
+    assert one.received_hints == [Hint(waiting_at=3)]
 
 
 async def test_many_hints_are_merged_into_few(two: tuple[Listener, Listener]):
     one, other = two
     for number in range(5000):
         one.bus.send(Hint(due_at=NOW + number, due_until=NOW + number))
-    await other.until(lambda: any(hint.due_until == NOW + 4999 for hint in other.heard))
-    assert min(hint.due_at for hint in other.heard) == NOW
-    assert len(other.heard) <= 3
+    await other.until(lambda: any(hint.due_until == NOW + 4999 for hint in other.received_hints))
+    assert min(hint.due_at for hint in other.received_hints) == NOW
+    assert len(other.received_hints) <= 3
 
 
 async def test_a_bus_reconnects_after_its_connection_was_lost(two: tuple[Listener, Listener]):
@@ -94,7 +94,7 @@ async def test_a_bus_reconnects_after_its_connection_was_lost(two: tuple[Listene
     assert ended >= 1
     await _acquaint(one, other)
     one.bus.send(Hint(waiting_at=7))
-    await other.until(lambda: Hint(waiting_at=7) in other.heard)
+    await other.until(lambda: Hint(waiting_at=7) in other.received_hints)
 
 
 async def test_a_bus_leaves_a_server_that_ends_its_session_without_closing_the_connection():
@@ -116,8 +116,8 @@ async def test_an_invalid_hint_is_ignored(two: tuple[Listener, Listener]):
         for payload in ("", "hello", '["x"]', '["x", [1, "2"]]', "\u2603"):
             await admin.execute(f"SELECT pg_notify('{CHANNEL}', '{payload}')")
     one.bus.send(Hint(waiting_at=7))
-    await other.until(lambda: bool(other.heard))
-    assert other.heard == [Hint(waiting_at=7)]
+    await other.until(lambda: bool(other.received_hints))
+    assert other.received_hints == [Hint(waiting_at=7)]
 
 
 async def test_an_unreachable_bus_delays_neither_start_nor_stop():
@@ -129,11 +129,11 @@ async def test_an_unreachable_bus_delays_neither_start_nor_stop():
 
 
 async def test_a_single_node_sends_no_hints():
-    bus, heard = LocalBus(), list[Hint]()
-    await bus.start(heard.append)
+    bus, received_hints = LocalBus(), list[Hint]()
+    await bus.start(received_hints.append)
     bus.send(Hint(waiting_at=0))
     await bus.stop()
-    assert heard == []
+    assert received_hints == []
 
 
 def test_a_merged_hint_covers_both_hints():

@@ -59,7 +59,7 @@ async def _relay(client: Pipe, servers: list[Pipe]) -> None:
             while True:
                 message = await _message(client[0])  # first: `current` may change meanwhile
                 current[1].write(message)
-        except asyncio.IncompleteReadError:  # the client is gone
+        except asyncio.IncompleteReadError:  # the client has disconnected
             answering.cancel()
 
 

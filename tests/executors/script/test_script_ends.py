@@ -229,8 +229,8 @@ def test_the_fork_server_loads_only_itself_and_the_standard_library():
         "print(*sorted({name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)));"
         "print(*(name for name in sys.modules if name.startswith('duetime') and '.script' not in name))"
     )
-    told = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout.split("\n")[:2] == ["__main__ duetime", "duetime duetime.executors"]
+    completed = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    assert completed.stdout.split("\n")[:2] == ["__main__ duetime", "duetime duetime.executors"]
 
 
 async def test_the_fork_server_ends_when_the_executor_stops(executor: ScriptExecutor, attempt: MakeAttempt):

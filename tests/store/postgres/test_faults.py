@@ -163,9 +163,9 @@ async def test_a_backend_that_ends_during_a_write_leaves_nothing_and_raises_over
         await session.execute("SELECT pg_terminate_backend($1, 5000)", pid)
         pid = await waiting_for(session, but=pid)  # it was tried a second time, with another connection
         await session.execute("SELECT pg_terminate_backend($1, 5000)", pid)
-        with pytest.raises(Overloaded, match="nothing was changed") as told:
+        with pytest.raises(Overloaded, match="nothing was changed") as raised:
             await paused
-    assert told.value.retry_after > 0
+    assert raised.value.retry_after > 0
     assert (await job_of(store, job_id)).version == 1
 
 
@@ -174,7 +174,7 @@ async def waiting_for(session: asyncpg.Connection, but: int = 0) -> int:
     query = "SELECT pid FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)) AND pid <> $1"
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (pid := await session.fetchval(query, but)) is None:
-            await session.execute("SELECT pg_stat_clear_snapshot()")  # a transaction reads the same statistics until then
+            await session.execute("SELECT pg_stat_clear_snapshot()")  # a transaction caches its statistics
     return int(pid)
 
 
@@ -259,9 +259,9 @@ async def test_a_server_without_a_free_connection_raises_overloaded_and_not_a_re
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = 'visitor'"
     )
     assert await store.count_jobs(JobQuery(TENANT)) == 0  # through the one connection that is left
-    with pytest.raises(Overloaded, match="has no connection left, nothing was changed") as told:
+    with pytest.raises(Overloaded, match="has no connection left, nothing was changed") as raised:
         await one(store, c.CreateJobs(NOW, (new_job(),)))
-    assert told.value.retry_after > 0
+    assert raised.value.retry_after > 0
     await session.execute("ALTER ROLE visitor CONNECTION LIMIT 10")
     assert await one(store, c.CreateJobs(NOW, (new_job(),))) is None
     await store.stop()

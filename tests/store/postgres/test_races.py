@@ -84,7 +84,7 @@ async def test_no_node_takes_over_between_an_owners_check_and_its_commit(
     takeover = c.FenceShards(successor, ((shard, 2),)) if deed == "fence" else c.FenceNodes(NOW, (node,))
     async with locked_timer(session, job_id):
         firing = asyncio.ensure_future(one(store, command))
-        await until_waiting(session, 1, firing)  # it has been checked, and waits for its timer
+        await until_waiting(session, 1, firing)  # it has passed the check, and waits for its timer
         taking = asyncio.ensure_future(one(other, takeover))
         await until_waiting(session, 2, firing, taking)
         assert not taking.done(), "the new owner was let in before the old one's fire was committed"

@@ -77,18 +77,18 @@ async def started_and_written(store: PostgresStore) -> None:
 async def test_store_registry_and_bus_find_the_primary_after_a_server_that_does_not_respond(behind_a_deaf_one: str):
     store, registry = PostgresStore(behind_a_deaf_one, op_timeout_seconds=2.0), PostgresRegistry(behind_a_deaf_one)
     speaker, listener = PostgresBus(behind_a_deaf_one), PostgresBus(behind_a_deaf_one)
-    heard = asyncio.Event()
+    hint_received = asyncio.Event()
     try:
         await asyncio.gather(  # each waits for the server that does not respond
             started_and_written(store),
             registry.start(),
             speaker.start(lambda _: None),
-            listener.start(lambda _: heard.set()),
+            listener.start(lambda _: hint_received.set()),
         )
         node = int(await one(store, c.StartNode(NOW, "node-1")))
         assert [member.node for member in (await registry.join(node, "node-1", ["timer"])).members] == [node]
         async with asyncio.timeout(PATIENCE):
-            while not heard.is_set():  # hints are lost until both listen
+            while not hint_received.is_set():  # hints are lost until both listen
                 speaker.send(Hint(waiting_at=0))
                 await asyncio.sleep(0.05)
     finally:
