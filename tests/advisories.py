@@ -1,9 +1,9 @@
-"""Asks pip-audit whether a pinned dependency has a known vulnerability. Run by `make release-check`.
+"""Runs pip-audit to find known vulnerabilities of pinned dependencies. Run by `make release-check`.
 
 python tests/advisories.py <pip-audit program> <lock file>...
 
-It asks the package index over the network. Where that can't be reached, or pip-audit can't be had, it says SKIPPED and
-ends with 0: a release from such a machine was not looked at, and the line says so.
+It queries the package index over the network. If the index can't be reached, or pip-audit is missing, it prints SKIPPED
+and exits with 0: the release was not checked, and the line says so.
 """
 
 from __future__ import annotations

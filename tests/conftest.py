@@ -1,4 +1,4 @@
-"""What holds for every test, whoever started them."""
+"""Settings for every test, however it is started."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import pytest
 
 from seeds import IS_STEADY
 
-# On a busy machine an example may take any time: how long it takes says nothing about what it is to show.
+# On a busy machine an example may take any time: its duration is not what the test checks.
 hypothesis.settings.register_profile(
     "duetime", max_examples=40 if IS_STEADY else 100, deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )  # fmt: skip
 hypothesis.settings.load_profile("duetime")
 
-# What is set around the suite is not for the nodes in it.
+# Variables around the test run do not apply to its nodes.
 for name in [name for name in os.environ if name.startswith("DUETIME_") and not name.startswith("DUETIME_TEST")]:
     del os.environ[name]
-# Many nodes run beside each other here, and one port of the machine is all that the metrics have by default.
+# Many nodes run on one machine here, and the default port of the metrics is the same for all.
 os.environ["DUETIME_METRICS_PORT"] = "0"
 # Many tests share one target, and let it fail as often as they need.
 os.environ["DUETIME_CIRCUIT_BREAKER_THRESHOLD"] = "0"
-# A shell that starts the suite in the background lets it ignore Ctrl-C, and so would every process that a test starts
-# and means to interrupt.
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and so would every process that a test
+# starts to interrupt it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# What these do to the machine wants it for themselves. Clusters, and workers with their servers, mostly wait, and may
-# be five at a time; all others run side by side.
+# These tests need the machine for themselves. Clusters, and workers with their servers, mostly wait, and may run five
+# at a time; all others run side by side.
 ALONE: tuple[str, ...] = ("work/test_hostile_scripts.py",)
-if os.geteuid() != 0:  # scripts share a user then, and how many processes it may have
+if os.geteuid() != 0:  # otherwise scripts share a user, and its limit on processes
     ALONE += ("executors/script",)
-# Files that take long, though they have few tests: nobody should begin with them when all others are done.
+# Files that take long although they have few tests: a worker should not begin with them when all others are done.
 LONG = (
     "api/test_schema.py", "promotion", "simulation", "property", "api/test_fuzz.py", "api/test_secrets_stay.py",
     "executors/test_ssrf_corpus.py", "docs", "contract/store", "generated", "api/test_slow_clients.py", "cli",
@@ -48,7 +48,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_ignore_collect(collection_path: Path) -> bool | None:
-    """Of a part that tests/run.py runs, what holds no test of it is not even read: that would take longer than some."""
+    """Skips files without a test of the part that tests/run.py runs: reading them would take longer than some tests."""
     place = os.path.relpath(collection_path, HERE)
     match os.environ.get("DUETIME_TEST_PART"):
         case "clusters" if place != ".":
@@ -76,7 +76,7 @@ def _place(item: pytest.Item) -> str:
 
 
 def shuffle(items: list[pytest.Item], order: random.Random) -> None:
-    """Files in another order, and the tests within each: those of a file stay together, and share what it sets up."""
+    """Shuffles the files, and the tests within each: tests of a file stay together, and share its fixtures."""
     files = [list(tests) for _, tests in groupby(items, key=lambda item: item.path)]
     order.shuffle(files)
     for tests in files:
@@ -85,7 +85,7 @@ def shuffle(items: list[pytest.Item], order: random.Random) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tells tests/run.py what failed, for its summary."""
+    """Reports the failed tests to tests/run.py, for its summary."""
     if path := os.environ.get("DUETIME_TEST_FAILED"):
         reports = [*terminalreporter.stats.get("failed", ()), *terminalreporter.stats.get("error", ())]
         Path(path).write_text("".join(f"{report.nodeid}\n" for report in reports))

@@ -1,6 +1,6 @@
-"""Asks a fork server (tests/node_forks.py) to run `duetime`: one connection for each command.
+"""Requests that a fork server (tests/node_forks.py) runs `duetime`: one connection for each command.
 
-As a program it stands for `duetime` on a shell's path. It imports little, so that it starts in some milliseconds:
+As a program it replaces `duetime` in the path of a shell. It imports little, so that it starts in some milliseconds:
 
     python -I -S fork_request.py SOCKET ARGUMENTS…
 """
@@ -20,9 +20,9 @@ LONGEST_REQUEST = 1 << 20
 def send(
     address: object, args: Sequence[str], folder: object, environment: Mapping[str, str], descriptors: tuple[int, ...]
 ) -> tuple[int, socket.socket]:
-    """Start a command with these descriptors as its stdin, stdout and stderr.
+    """Starts a command with these descriptors as its stdin, stdout and stderr.
 
-    Returns its process id, and the connection on which its exit code comes.
+    Returns its process id, and the connection on which its exit code arrives.
     """
     request = json.dumps({"args": list(args), "folder": str(folder), "environment": dict(environment)})
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -1,8 +1,8 @@
 """Runs `duetime` by forking a process that has imported Duetime already.
 
-Tests start some hundred nodes and commands, and most of what a start costs is importing. What runs in the forked
-process is the same program with the same arguments, folder and environment, and it is killed, stopped and waited for
-like any other. Tests of the start itself run the program instead (tests/cli/test_program.py).
+Tests start hundreds of nodes and commands, and most of a start is the import. The forked process runs the same
+program with the same arguments, folder and environment, and it is killed, stopped and waited for like any other. Tests
+of the start itself run the program instead (tests/cli/test_program.py).
 
 The tests' process starts a *fork server*, which listens on a socket (tests/fork_request.py). For each request it forks
 a *watcher*, which forks the command and sends back its process id, and its exit code when it ends. Each ends with the
@@ -40,12 +40,12 @@ _libc = ctypes.CDLL(None)
 
 
 def end_with_parent() -> None:
-    """In a new process: a parent that is killed leaves nothing behind."""
+    """In a new process: it ends even if its parent is killed."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class ForkedProcess:
-    """What tests use of a `subprocess.Popen`."""
+    """The part of a `subprocess.Popen` that tests use."""
 
     def __init__(self, args: Sequence[str], pid: int, connection: socket.socket) -> None:
         self.args = list(args)
@@ -82,7 +82,7 @@ class ForkedProcess:
 
 
 class ForkServer:
-    """The tests' end. The first command starts it; it ends with the tests' process."""
+    """The client in the tests' process. The first command starts the fork server; it ends with the tests' process."""
 
     def __init__(self) -> None:
         self._address: Path | None = None
@@ -91,7 +91,7 @@ class ForkServer:
     def start(
         self, args: Sequence[str], folder: Path, environment: Mapping[str, str], out: IO[bytes], err: IO[bytes]
     ) -> ForkedProcess:
-        """Run `duetime` with these arguments, the first of them the program's name."""
+        """Runs `duetime` with these arguments, the first of them the program's name."""
         with open(os.devnull, "rb") as nothing:
             descriptors = nothing.fileno(), out.fileno(), err.fileno()
             return ForkedProcess(args, *fork_request.send(self.prepare(), args, folder, environment, descriptors))
@@ -99,7 +99,7 @@ class ForkServer:
     def run(
         self, args: Sequence[str], folder: Path, environment: Mapping[str, str], timeout: float = PATIENCE_SECONDS
     ) -> subprocess.CompletedProcess[str]:
-        """Returns what it printed, as `subprocess.run` does. Kills it and raises TimeoutExpired if it lasts longer."""
+        """Returns its output, as `subprocess.run` does. Kills it and raises TimeoutExpired if it takes longer."""
         with ExitStack() as stack:
             out, err = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
             process = self.start(args, folder, environment, out, err)
@@ -113,11 +113,11 @@ class ForkServer:
         return subprocess.CompletedProcess(list(args), code, *said)
 
     def command(self) -> list[str]:
-        """Stands for `duetime` in a command line. SIGTERM and SIGINT are passed on; SIGKILL can not be."""
+        """Replaces `duetime` in a command line. SIGTERM and SIGINT are passed on; SIGKILL can not be."""
         return [sys.executable, "-I", "-S", fork_request.__file__, str(self.prepare())]
 
     def prepare(self) -> Path:
-        """Start the fork server, unless it runs. Returns the address at which it listens."""
+        """Starts the fork server, unless it runs. Returns the address at which it listens."""
         with self._lock:
             if self._address is None:
                 self._address = self._launch()
@@ -141,7 +141,7 @@ fork_server = ForkServer()
 
 
 def wait_for_command(requests: socket.socket) -> None:
-    """In the fork server: returns in each new command only."""
+    """Runs in the fork server: returns in each new command only."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # watchers are not waited for
     while True:
         connection, _ = requests.accept()
@@ -157,7 +157,7 @@ def wait_for_command(requests: socket.socket) -> None:
 
 
 def watch(connection: socket.socket, descriptors: Sequence[int]) -> None:
-    """Fork, and return in the command only."""
+    """Forks, and returns in the command only."""
     end_with_parent()
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
@@ -193,7 +193,7 @@ if __name__ == "__main__":
     import duetime.cli.serve
     import duetime.node
 
-    # Commands import these as they run. (Pydantic is there for the tests' own tools; typer and Litestar look for it.)
+    # Commands import these when they run. (Pydantic is for the tests' own tools; typer and Litestar try to import it.)
     for module in (
         "typer._adapters",
         "litestar.plugins.pydantic",

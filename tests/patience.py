@@ -1,4 +1,4 @@
-"""How long a test waits before it says that something hangs. It asserts nothing about speed: see `make bench`."""
+"""How long a test waits before it reports a hang. It asserts nothing about speed: see `make bench`."""
 
 from __future__ import annotations
 

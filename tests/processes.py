@@ -1,4 +1,4 @@
-"""Child processes of tests: started with the tests' own path, always ended."""
+"""Child processes of tests: started with the tests' own path, and always ended."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def child(module: Path, *arguments: str, **environment: str) -> Iterator[subproc
 
 
 def output_of(module: Path, *arguments: str, **environment: str) -> list[str]:
-    """All that a child says until it ends by itself."""
+    """Returns the whole output of a child that ends by itself."""
     with child(module, *arguments, **environment) as process:
         said, _ = process.communicate(timeout=PATIENCE_SECONDS)
         return said.splitlines()

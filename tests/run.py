@@ -1,6 +1,6 @@
 """Runs the checks and the tests part by part. A part that fails stops no other; the summary names what failed.
 
-python tests/run.py test|check|hard [--seed NUMBER] [what pytest is to know besides]
+python tests/run.py test|check|hard [--seed NUMBER] [further arguments of pytest]
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import NoReturn
 
 BIN = Path(sys.executable).parent
-NO_TESTS = 5  # pytest's exit code when nothing of that kind was asked for
+NO_TESTS = 5  # pytest's exit code if it selected no tests
 INTERRUPTED = 130
 MEMORY = Path("/dev/shm")
 LEAST_MEMORY_BYTES = 8 << 30
 MODES = ("test", "check", "hard")
 FAST = ("unit", "engine", "docs", "contract", "store", "compat")  # folders of `make check`: 90 seconds at most
 
-# Hogs and the writer end with their parent, also when it is killed. They are told who that is: when they ask, it may
-# be gone.
+# Hogs and the writer end with their parent, also when it is killed. They get its process id as an argument: it may have
+# ended before they could read it.
 HOG = """
 import os, sys
 while os.getppid() == int(sys.argv[1]):
@@ -47,7 +47,7 @@ with open(sys.argv[2], "wb", buffering=0) as file:
 
 @dataclass
 class Part:
-    """One command. `codes` are the exit codes with which it has passed."""
+    """One command. It has passed with one of the exit codes `codes`."""
 
     name: str
     command: list[str]
@@ -131,7 +131,7 @@ def summary(parts: Sequence[Part]) -> str:
 
 @contextmanager
 def busy_machine() -> Iterator[None]:
-    """A hog for each core, and a writer that keeps the disk of the temporary files syncing."""
+    """A process that loads each core, and a writer that keeps the disk of the temporary files syncing."""
     with tempfile.TemporaryDirectory() as folder:
         parent = str(os.getpid())
         commands = [[sys.executable, "-c", HOG, parent]] * (os.cpu_count() or 1)
@@ -151,7 +151,7 @@ def busy_machine() -> Iterator[None]:
 
 @contextmanager
 def files_in_memory() -> Iterator[dict[str, str]]:
-    """The variables that put temporary files into memory, if there is plenty of it: making files on a disk is slow.
+    """Returns the variables that put temporary files into memory, if there is enough: files on a disk are slow.
 
     No test needs files that survive a power cut. `make hard-test` runs on the disk.
     """
@@ -159,7 +159,7 @@ def files_in_memory() -> Iterator[dict[str, str]]:
         yield {}
         return
     with tempfile.TemporaryDirectory(prefix="duetime-", dir=MEMORY) as folder:
-        os.chmod(folder, 0o1777)  # as /tmp is: scripts run as other users
+        os.chmod(folder, 0o1777)  # like /tmp: scripts run as other users
         yield {"TMPDIR": folder}
 
 
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str]) -> int:
         return 2
     signal.signal(signal.SIGTERM, end)
     environment = dict(os.environ)
-    # Nodes are started hundreds of times: each would compile all of Duetime anew.
+    # Nodes are started hundreds of times: without this, each would compile all of Duetime.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     if what == "hard":
         return run_hard(others, environment)

@@ -1,4 +1,4 @@
-"""Jobs, commands and short walks through a store that many tests begin with."""
+"""Jobs, commands and short sequences of store calls that many tests begin with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _numbers = count(1)
 
 
 def new_id(at: int = NOW) -> str:
-    """Ids that ascend in the order they were asked for."""
+    """Ids that ascend in the order of their creation."""
     return make_id(at, (next(_numbers) << 4).to_bytes(10, "big"))
 
 
@@ -38,7 +38,7 @@ def spec(schedule: str = "every 1m", *, url: str = URL, **fields: Any) -> JobSpe
 
 
 def new_job(job: JobSpec | None = None, *, now: int = NOW, tenant: str = TENANT, **fields: Any) -> c.NewJob:
-    """`due_at` and `job_id` may be given; else the first follows from the schedule."""
+    """The test may set `due_at` and `job_id`; by default the first follows from the schedule."""
     job = job or spec()
     job_id = fields.pop("job_id", None) or new_id(now)
     due_at = fields.pop("due_at", None)
@@ -58,7 +58,7 @@ def claim_of(job: JobSpec, **fields: Any) -> Claim:
 
 
 async def one(store: Store, command: c.Command) -> Any:
-    """Apply one command and answer what it answered."""
+    """Applies one command and returns its result."""
     (answer,) = await store.apply([command])
     return answer
 
@@ -75,7 +75,7 @@ async def due_timers(store: Store, until: int, *job_ids: str) -> list[DueTimer]:
 
 
 def planned_id(job_id: str, at: int) -> str:
-    """The id that `decide` gives an execution: one that a test can foresee."""
+    """The id that `decide` gives an execution: a test can compute it."""
     return execution_id(at, int(job_id.replace("-", "")[-16:], 16))
 
 
@@ -87,7 +87,7 @@ def decide(timers: Sequence[DueTimer], now: int) -> FirePlan:
 
 
 async def fire(store: Store, node: int, now: int, *job_ids: str, claim: bool = True) -> tuple[c.Fired, list[Claim]]:
-    """Plan and fire what is due (of these jobs); answers what the store said, and the claims."""
+    """Plans and fires due timers (of these jobs); returns the result of the store, and the claims."""
     timers = await due_timers(store, now, *job_ids)
     page = decide(timers, now)
     fired = await one(store, c.Fire(node, now, claim, tuple(page.moves), tuple(page.executions), tuple(page.skips)))
@@ -101,7 +101,7 @@ async def fire(store: Store, node: int, now: int, *job_ids: str, claim: bool = T
 
 
 async def claim_waiting(store: Store, node: int, now: int, limit: int = 100, full: tuple[int, ...] = ()) -> list[Claim]:
-    """Of every tenant that has something waiting; `full` endpoints are those of TENANT."""
+    """Claims for every tenant with waiting executions; `full` endpoints are those of TENANT."""
     tenants = tuple(await store.list_waiting_tenants(now, "", 1000))
     claimed = await one(
         store, c.ClaimExecutions(node, now, limit, tenants, tuple((TENANT, endpoint) for endpoint in full))
@@ -111,7 +111,7 @@ async def claim_waiting(store: Store, node: int, now: int, limit: int = 100, ful
 
 
 def ended(claim: Claim, outcome: Outcome = SUCCESS, *, started_at: int | None = None, now: int = NOW) -> AttemptEnd:
-    """The end of an attempt; its wait, if it is retried, is the longest that chance allows."""
+    """The end of an attempt; the wait for its retry, if any, is the longest that the jitter allows."""
     return conclude(claim, outcome, now if started_at is None else started_at, now, 1.0)
 
 
@@ -146,7 +146,7 @@ async def executions_of(store: Store, job_id: str, tenant: str = TENANT) -> list
     return (await store.list_executions(ExecutionQuery(tenant, job_id=job_id, limit=1000)))[::-1]
 
 
-# Who asks, and what their commands leave behind
+# Callers, and the audit of their commands
 
 ANN = Caller(TENANT, "ann", Role.USER, Tier.FREE, rights_of(Role.USER, None), "jwt", request_id="request-1")
 
@@ -161,7 +161,7 @@ def new_key(key_id: str = "key-1", tenant: str = TENANT, **fields: Any) -> c.New
 
 
 def change_of(job_id: str, job: JobSpec, version: int = 1, *, now: int = NOW, **fields: Any) -> c.ChangeJob:
-    """Another definition, due as it was."""
+    """Another definition with the same due instant."""
     known = {"now": now, "tenant": TENANT, "job_id": job_id, "version": version, "key": job.key, "name": job.name}
     return c.ChangeJob(
         **known | {"type": job.type, "recurs": True, "due_at": None, "spec": job, "replan": False} | fields
@@ -169,7 +169,7 @@ def change_of(job_id: str, job: JobSpec, version: int = 1, *, now: int = NOW, **
 
 
 async def verified(store: Store, earlier: Mapping[int, Head] | None = None, page: int = 7) -> Verifier:
-    """All that the store has of the audit, worked out anew."""
+    """Reads and verifies the whole audit of the store."""
     checkpoints = {it.chain: (it.link, it.hash) for it in await store.list_audit_checkpoints()}
     verifier, after = Verifier(earlier, checkpoints), BEFORE_ALL
     while pages := await store.list_audit_pages(after, page):

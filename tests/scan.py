@@ -1,9 +1,9 @@
-"""Looks for secrets in the files of the repository: private keys, tokens, and random-looking values of secret names.
+"""Searches the files of the repository for secrets: private keys, tokens, and random-looking values of secret names.
 
 python tests/scan.py [folder]
 
-What a test or a page needs stands in tests/scan_allowed.txt, one a line: the file, a fingerprint of the value (the scan
-prints it), and why it is no secret. A line that is not needed any more is an error, too.
+tests/scan_allowed.txt lists the allowed values, one per line: the file, a fingerprint of the value (the scan prints
+it), and why it is no secret. An unneeded line is an error, too.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def scan(file: str, text: str) -> Iterator[Found]:
 
 
 def list_files(root: Path) -> list[str]:
-    """What is committed, or would be. Raises RuntimeError where git can't say."""
+    """Returns the files that are committed, or would be. Raises RuntimeError if git fails."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         listed = subprocess.run(command, cwd=root, capture_output=True, check=True).stdout
@@ -76,7 +76,7 @@ def list_files(root: Path) -> list[str]:
 
 
 def read_allowed(path: Path) -> dict[tuple[str, str], str]:
-    """(file, fingerprint) to the reason."""
+    """Maps (file, fingerprint) to the reason."""
     allowed = {}
     for line in path.read_text().splitlines() if path.exists() else []:
         if line.strip() and not line.startswith("#"):

@@ -1,4 +1,4 @@
-"""A real `duetime serve` in a process of its own, and a target that it may call: for tests of the CLI and the docs."""
+"""A real `duetime serve` in a separate process, and a target that it may call: for tests of the CLI and the docs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from patience import PATIENCE_SECONDS
 
 @contextmanager
 def served(folder: Path, database_url: str | None = None) -> Iterator[str]:
-    """The URL of a server with its data in `folder`, or in a database; on a free port. Stopped with exit code 0."""
+    """Yields the URL of a server with its data in `folder` or a database; on a free port. It stops with exit code 0."""
     folder.mkdir(exist_ok=True)
     command = ["duetime", "serve", "--port", "0", "--data", str(folder / "data"), "--json"]
     command += ["--database-url", database_url] if database_url else []
@@ -36,7 +36,7 @@ def served(folder: Path, database_url: str | None = None) -> Iterator[str]:
 
 
 class Target(BaseHTTPRequestHandler):
-    """Answers with the status that the path says (/500); 404 at /missing, 200 elsewhere."""
+    """Answers with the status in the path (/500); 404 at /missing, 200 elsewhere."""
 
     protocol_version = "HTTP/1.1"
 

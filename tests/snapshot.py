@@ -1,4 +1,4 @@
-"""All that a store's port shows, as one value: to say that a command changed nothing, or that counters are right."""
+"""Everything that the port of a store returns, as one value: to check that a command changed nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def snapshot(store: Store, *tenants: str) -> dict[str, Any]:
 
 
 async def totals(store: Store, tenant: str = TENANT) -> dict[str, int]:
-    """What the store says at once, from its counters."""
+    """The totals of the store, from its counters."""
     found = {state: await store.count_executions(ExecutionQuery(tenant, state=state)) for state in State}
     return {
         **found,
@@ -45,7 +45,7 @@ async def totals(store: Store, tenant: str = TENANT) -> dict[str, int]:
 
 
 async def recount(store: Store, tenant: str = TENANT) -> dict[str, int]:
-    """The same, row by row."""
+    """The same totals, counted row by row."""
     executions = await store.list_executions(ExecutionQuery(tenant, limit=ALL))
     found = {state: sum(e.state is state for e in executions) for state in State}
     jobs = await store.list_jobs(JobQuery(tenant, limit=ALL))

@@ -1,7 +1,7 @@
 """Tools that few tests need, from PyPI and npm: pinned with hashes, and installed once, into .venv/tools.
 
-They are no part of `make setup`: Node alone takes 200 MB, and the generator of Python clients wants an older typer than
-Duetime. What was installed is kept for as long as the lock file is the same.
+They are not part of `make setup`: Node alone takes 200 MB, and the generator of Python clients needs an older typer
+than Duetime. The installation is kept as long as the lock file is the same.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOOLS = Path(sys.prefix) / "tools"
 GENERATORS_LOCK = ROOT / "requirements" / "generators.lock"
 NODE_LOCK = ROOT / "requirements" / "node.lock"
 
-# What npm says when no answer came. With any other code the registry was reached, and something is wrong.
+# The codes of npm for a missing response. With any other code the registry was reached, and something is wrong.
 NPM_UNREACHABLE = {
     "EAI_AGAIN", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "EHOSTUNREACH", "EIDLETIMEOUT", "ENETUNREACH",
     "ENOTFOUND", "EPIPE", "ERR_SOCKET_TIMEOUT", "ETIMEDOUT",
@@ -34,7 +34,7 @@ _WRONG_HASH = "DO NOT MATCH THE HASHES"
 
 
 class RegistryUnreachable(Exception):
-    """A package registry did not answer. The message says which, and what was tried."""
+    """A package registry did not respond. The message names it, and the attempted command."""
 
 
 def installed_generators() -> Path:
@@ -55,7 +55,7 @@ def installed_packages(project: Path) -> Path:
 
 
 def _installed(name: str, pinned: bytes, build: Callable[[Path], None]) -> Path:
-    """The folder in which `build` has once put what is `pinned`; tests side by side wait for each other."""
+    """Returns the folder in which `build` has put the `pinned` packages; concurrent tests wait for each other."""
     folder = TOOLS / f"{name}-{hashlib.sha256(pinned).hexdigest()[:16]}"
     TOOLS.mkdir(exist_ok=True)
     with (TOOLS / f"{name}.lock").open("w") as lock:
@@ -89,7 +89,7 @@ def _build_node(folder: Path) -> None:
 def pip_install(
     lock: Path, before: list[str], after: list[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Install what is locked, from wheels only. Raises RegistryUnreachable; RuntimeError if anything else is wrong."""
+    """Installs the locked packages, from wheels only. Raises RegistryUnreachable; RuntimeError for any other error."""
     command = [
         sys.executable, "-m", "pip", *before, "install", "--quiet", "--disable-pip-version-check", "--retries", "1",
         "--require-hashes", "--no-deps", "--only-binary", ":all:", "-r", str(lock), *(after or ()),
@@ -105,7 +105,7 @@ def pip_install(
 
 
 def npm_ci(node: Path, project: Path, folder: Path, **settings: str) -> None:
-    """Install what is locked in `project` into `folder`. Raises RegistryUnreachable; RuntimeError if else is wrong."""
+    """Installs the locked packages of `project` into `folder`. Raises RegistryUnreachable, or RuntimeError."""
     for name in ("package.json", "package-lock.json"):
         shutil.copy(project / name, folder)
     command = [

@@ -24,26 +24,26 @@ from schemathesis.specs.openapi.checks import (
 from api.person import FAR, Person
 from patience import PATIENCE_SECONDS
 
-HEADERS: dict[str, str] = {}  # of every request: who asks
+HEADERS: dict[str, str] = {}  # of every request: the credential
 CONFIG = {
     "seed": 1,
     "max-stream-events": 1,  # a stream does not end by itself: its first event is enough
-    "generation": {"database": "none", "with-security-parameters": False},  # `HEADERS` say who asks
+    "generation": {"database": "none", "with-security-parameters": False},  # `HEADERS` has the credential
     "checks": {"negative_data_rejection": {"expected-statuses": ["4xx"]}},
 }
-MOST_FAILURES = 10  # after which nothing more is asked
-NEWEST = 4  # ids of what requests made, beside those that were there before
+MOST_FAILURES = 10  # after which no more requests are sent
+NEWEST = 4  # ids of new things, in addition to those that existed before
 SHARE_FED = 0.8  # of the requests; the others go out as they were generated
 DATABASE = "postgresql://me@db.invalid:5432/app"
 
-# What no schema says so well that a generator would hit on it. Nothing of it becomes due while the tests run.
+# Values that the schema does not describe precisely enough for a generator. Nothing of it becomes due during the tests.
 GOOD_FIELDS: dict[str, tuple[Any, ...]] = {
     "schedule": (FAR, "@yearly", "0 9 1 1 *", "H H 1 1 *", "every 300d", "0 0 0 29 2 *"),
     "timezone": ("UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe"),
     "start_at": (None, "2098-01-01T00:00:00Z"),
     "end_at": (None, "2120-01-01T00:00:00+02:00"),
 }
-# What a payload has says which type it is for.
+# The fields of a payload determine its type.
 TYPES = {"function": "python", "statement": "sql_query", "argv": "script", "script": "script", "url": "http_request"}
 GOOD_HEADERS: dict[str, tuple[str | None, ...]] = {
     "If-Match": ("*", '"1"', None),
@@ -52,7 +52,7 @@ GOOD_HEADERS: dict[str, tuple[str | None, ...]] = {
 
 
 def success_is_declared(_: CheckContext, answer: Response, case: Case) -> None:
-    """`default` stands for problems only. (Another method than the operation's is `unsupported_method`'s business.)"""
+    """`default` is only for problems. (`unsupported_method` checks methods that the operation does not have.)"""
     if answer.status_code < 400 and case.method.lower() == case.operation.method.lower():
         assert str(answer.status_code) in case.operation.responses.status_codes, "a success that is not declared"
 
@@ -106,10 +106,10 @@ class World:
             "circuit": [it["circuit"] for it in client.get("/circuits").json()["circuits"]],
         }
         assert client.put("/connections/a%20database", {"url": DATABASE}).status == 200
-        for known in client.get("/subscriptions").json()["subscriptions"]:  # a tenant may have a few
+        for known in client.get("/subscriptions").json()["subscriptions"]:  # a tenant may have several
             assert client.delete(f"/subscriptions/{known['subscription_id']}").status == 200
-        told = client.post("/subscriptions", {"url": "https://told.example", "events": ["job.resumed"]})
-        self._made["subscription_id"] = [told.json()["subscription_id"]]
+        subscription = client.post("/subscriptions", {"url": "https://told.example", "events": ["job.resumed"]})
+        self._made["subscription_id"] = [subscription.json()["subscription_id"]]
         joined = client.post("/workers/join", {"name": "w", "functions": ["f"], "slots": 1})
         self.worker: int = joined.json()["worker_id"]
 
@@ -130,7 +130,7 @@ class Asker:
         self._url = url
         self._world = world
         self._session = requests.Session()
-        self._chance = Random(1)
+        self._rng = Random(1)
         self._turns: Counter[tuple[str, str]] = Counter()
         self.answers: Counter[tuple[str, int]] = Counter()  # by operation and status
         self.failures: dict[tuple[str, ...], str] = {}  # the first of each kind
@@ -138,14 +138,14 @@ class Asker:
     def ask(self, case: Case) -> None:
         if len(self.failures) >= MOST_FAILURES:
             return
-        if self._chance.random() < SHARE_FED:
-            self._feed(case, self._chance)
+        if self._rng.random() < SHARE_FED:
+            self._feed(case, self._rng)
         if case.path == "/api/v1/events" and "Last-Event-ID" not in case.headers:
-            _set_header(case, "Last-Event-ID", "0")  # without it nothing comes until something happens
+            _set_header(case, "Last-Event-ID", "0")  # without it no event is sent until something happens
         if (harmless := self._harmless(case.body)) != case.body:
             case.body = harmless
         if case.path == "/api/v1/workers/poll" and isinstance(case.body, dict) and _is_wait(case.body):
-            case.body = {**case.body, "wait_seconds": 0}  # whoever asks for less than there is waits for nothing
+            case.body = {**case.body, "wait_seconds": 0}  # a request for fewer than there are does not wait
         answer = case.call(self._url, self._session, HEADERS, timeout=PATIENCE_SECONDS)
         self.answers[f"{case.method} {case.path}", answer.status_code] += 1
         self._check(case, answer)
@@ -154,7 +154,7 @@ class Asker:
             self._world.learn(answer.json())
 
     def _check(self, case: Case, answer: Response) -> None:
-        # A batch with bad jobs in it is a good one: the answer says which were refused.
+        # A batch with bad jobs is a good request: the response lists the refused ones.
         excluded = [negative_data_rejection] if case.path == "/api/v1/jobs:batch" else []
         try:
             case.validate_response(answer, CHECKS, excluded_checks=excluded)
@@ -162,7 +162,7 @@ class Asker:
             kinds = sorted(type(failure).__name__ for failure in group.exceptions)
             self.failures.setdefault((case.operation.label, str(answer.status_code), *kinds), str(group))
 
-    def _feed(self, case: Case, chance: Random) -> None:
+    def _feed(self, case: Case, rng: Random) -> None:
         """Inserts ids that exist and jobs that can be created. Intentionally bad values stay."""
         if _is_good(case, ParameterLocation.PATH):
             case.path_parameters = self._existing(case, case.path_parameters)
@@ -170,13 +170,13 @@ class Asker:
             case.query = self._existing(case, case.query)
         if _is_good(case, ParameterLocation.HEADER):
             for name in case.headers.keys() & GOOD_HEADERS.keys():
-                _set_header(case, name, chance.choice(GOOD_HEADERS[name]))
+                _set_header(case, name, rng.choice(GOOD_HEADERS[name]))
         if case.path_parameters.get("execution_id") in self._world.ended and case.path.endswith("/logs"):
-            _set_header(case, "Accept", chance.choice(("text/event-stream", "application/json")))
+            _set_header(case, "Accept", rng.choice(("text/event-stream", "application/json")))
         if isinstance(case.body, list):
-            case.body = [self._mended(job, chance) for job in case.body]
+            case.body = [self._mended(job, rng) for job in case.body]
         elif isinstance(case.body, dict):
-            case.body = self._mended(case.body, chance)
+            case.body = self._mended(case.body, rng)
 
     def _existing(self, case: Case, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the ids in turn, so that each operation is tried in each state."""
@@ -187,17 +187,17 @@ class Asker:
             self._turns[case.operation.label, name] += 1
         return found
 
-    def _mended(self, job: Any, chance: Random) -> Any:
+    def _mended(self, job: Any, rng: Random) -> Any:
         if not isinstance(job, dict):
             return job
-        share = chance.choice((0.5, 1, 1))  # some jobs are mended by half: one thing is wrong with them
+        share = rng.choice((0.5, 1, 1))  # some jobs are corrected only partly: one thing is wrong with them
         fields = GOOD_FIELDS if "payload" in job else {name: GOOD_FIELDS[name] for name in ("schedule", "timezone")}
         mended = {
-            name: chance.choice(fields[name]) if name in fields and chance.random() < share else value
+            name: rng.choice(fields[name]) if name in fields and rng.random() < share else value
             for name, value in job.items()
         }
         payload = job.get("payload")
-        if isinstance(payload, dict) and chance.random() < share:
+        if isinstance(payload, dict) and rng.random() < share:
             mended["payload"] = payload | {name: {"x-job": "x"} for name in payload.keys() & {"headers"}}
             mended["payload"]["url"] = self._world.url
             kind = next((TYPES[name] for name in TYPES if name in payload), "http_request")
@@ -206,11 +206,11 @@ class Asker:
                 mended["payload"] = payload
         if "ids" in job:
             mended["ids"] = self._world.known("execution_id")
-        if "worker_id" in job and chance.random() < share:
+        if "worker_id" in job and rng.random() < share:
             mended["worker_id"] = self._world.worker
         if job.keys() == {"url"}:
             mended["url"] = DATABASE
-        if job.keys() == {"url", "events"} and chance.random() < share:
+        if job.keys() == {"url", "events"} and rng.random() < share:
             mended["url"] = self._world.url
         return mended
 

@@ -35,7 +35,7 @@ SETTINGS = {
     "ALLOW_SCRIPTS": "true",
     "ALLOW_SQL": "true",
     "SQL_ALLOWED_HOSTS": "public,127.0.0.0/8",
-    "WORKER_LEASE_SECONDS": "1h",  # a test is its own worker, and forgets to say that it lives
+    "WORKER_LEASE_SECONDS": "1h",  # a test is its own worker, and sends no heartbeats
 }
 
 
@@ -55,7 +55,7 @@ def on_postgresql(folder: Path, url: str) -> Server:
 
 @contextmanager
 def database() -> Iterator[str]:
-    """`fresh_database` for a fixture that is not asynchronous, with a password that the server has no use for."""
+    """`fresh_database` for a fixture that is not asynchronous, with a password that the server ignores."""
     with asyncio.Runner() as runner:
         fresh = fresh_database()
         parts = urlsplit(runner.run(fresh.__aenter__()))
@@ -91,7 +91,7 @@ class Known(Client):
 
     @contextmanager
     def following(self, path: str = "/events", last: str | None = None) -> Iterator[Iterator[Frame]]:
-        """The frames of a stream. Inside the block the server is known to listen."""
+        """The frames of a stream. When the block begins, the server listens."""
         resume = {} if last is None else {"Last-Event-ID": last}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
         connection.request("GET", f"/api/v1{path}", headers={**self.headers, "Accept": "text/event-stream", **resume})

@@ -71,7 +71,7 @@ class Person:
 
 
 def refused(answer: Answer, status: int, error: str, pointer: str | None = None) -> str:
-    """Checks that the response is a problem as API.md describes it. Returns its message."""
+    """Checks that the response is a problem as described in API.md. Returns its message."""
     assert answer.status == status, answer
     assert answer.headers["content-type"] == "application/problem+json", answer
     problem = answer.json()

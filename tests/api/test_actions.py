@@ -70,7 +70,7 @@ class TestCancel:
     def test_a_cancelled_job_stays_with_its_history_and_never_runs_again(self, person: Person, how: str) -> None:
         job_id = person.create(FAR)
         path = f"/jobs/{job_id}" if how == "DELETE" else f"/jobs/{job_id}/cancel"
-        for _ in range(2):  # again changes nothing
+        for _ in range(2):  # the second time changes nothing
             answer = person.client.request(how, path)
             assert (answer.status, answer.json()["status"]) == (200, "CANCELLED")
         assert (person.job(job_id)["status"], person.job(job_id)["next_run_time"]) == ("CANCELLED", None)
@@ -143,7 +143,7 @@ class TestRunAndRetry:
         person.client.post(f"/jobs/{job_id}/retry")
         person.wait_for_end(job_id, 2)
         dead = person.client.get(f"/dead-letters?job_id={job_id}").json()["executions"]
-        assert [row["trigger"] for row in dead] == ["retry"]  # the one that was retried is not redriven again
+        assert [row["trigger"] for row in dead] == ["retry"]  # the retried one is not redriven again
 
     def test_retry_works_after_the_dead_letter_was_redriven(self, person: Person) -> None:
         job_id, failed = person.fail()

@@ -32,7 +32,7 @@ LIMITS = ("x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset")
 NO_LIMIT = "2147483647"
 HOUR = 3600
 
-# One answer of every kind: what is asked, and the status that comes.
+# One response of every kind: the request, and the expected status.
 ASKED: dict[str, tuple[Callable[[Client], Answer], int]] = {
     "a list": (lambda client: client.get("/jobs"), 200),
     "a create": (lambda client: client.post("/jobs", JOB), 201),
@@ -191,15 +191,15 @@ class TestCors:
         assert "origin" in answer.headers["vary"].lower()
         assert lacking(answer) == {}
         nobody = people.server.client
-        for told in (
+        for allowed_answer in (
             people.ann.get("/jobs", origin=origin), people.ann.post("/jobs", {}, origin=origin),
             nobody.get("/jobs", origin=origin), nobody.get("/health", origin=origin),
             head_of(people.ann, "/events", Origin=origin),
         ):  # fmt: skip
-            assert told.headers["access-control-allow-origin"] == origin
-            exposed = set(told.headers["access-control-expose-headers"].split(", "))
+            assert allowed_answer.headers["access-control-allow-origin"] == origin
+            exposed = set(allowed_answer.headers["access-control-expose-headers"].split(", "))
             assert {"etag", "retry-after", "x-request-id", *LIMITS} <= exposed
-            assert "origin" in told.headers["vary"].lower()
+            assert "origin" in allowed_answer.headers["vary"].lower()
 
     @pytest.mark.parametrize(
         "origin",
@@ -209,9 +209,9 @@ class TestCors:
     def test_a_page_of_another_origin_may_not_send_requests(self, people: People, origin: str) -> None:
         answer = self.preflight(people.server.client, origin)
         refused(answer, 403, "FORBIDDEN")
-        told = people.ann.get("/jobs", origin=origin)
-        assert self.allowed(answer) == self.allowed(told) == {}
-        assert "origin" in told.headers["vary"].lower()
+        allowed_answer = people.ann.get("/jobs", origin=origin)
+        assert self.allowed(answer) == self.allowed(allowed_answer) == {}
+        assert "origin" in allowed_answer.headers["vary"].lower()
 
     def test_wildcard_origins_and_credentials_are_never_allowed(self, people: People) -> None:
         for answer in (self.preflight(people.server.client, ORIGIN), people.ann.get("/jobs", origin=ORIGIN)):
@@ -246,10 +246,10 @@ class TestLimits:
             self.check(answer, FREE_ON_SQLITE, left, began)
 
     def check(self, answer: Answer, limit: int, left: int, began: float) -> None:
-        """`began`: the time of the first request, or before."""
+        """`began`: the time of the first request, or earlier."""
         assert [answer.headers.get(name) for name in LIMITS[:2]] == [str(limit), str(left)], answer
         full_in = int(answer.headers["x-ratelimit-reset"]) - time.time()
-        back = (limit - left) * HOUR / limit - full_in  # what has come back since
+        back = (limit - left) * HOUR / limit - full_in  # the requests that have returned since
         assert -1 <= back <= time.time() - began + 1, "the bucket is full when all that was taken has come back"
 
     def test_a_stream_counts_once(self, people: People) -> None:
@@ -271,7 +271,7 @@ class TestLimits:
             assert "an hour" in refused(answer, 429, "RATE_LIMIT_EXCEEDED")
             wait = answer.json()["retry_after"]
             assert answer.headers["retry-after"] == str(wait)
-            # One comes back `emission` after the first was taken, which lies between `began` and `first_over`.
+            # One returns `emission` after the first was used, which was between `began` and `first_over`.
             emission = HOUR / limit
             assert emission - (time.time() - began) - 0.01 <= wait <= emission - (asked - first_over) + 1.01
             assert [answer.headers[name] for name in LIMITS[:2]] == [str(limit), "0"]
@@ -300,7 +300,7 @@ class TestLimits:
         wait_until(lambda: left() >= fair - 50, 5, "what was reserved and not used is there again", pause=1.1)
 
     def test_new_jobs_have_a_separate_limit(self, people_anywhere: People) -> None:
-        """A hundred a day, however they come: each takes 864 seconds to come back."""
+        """A hundred a day, in any distribution: each takes 864 seconds to return."""
         people = people_anywhere
         free = people.as_user(people.acme, "busy", tier="free")
         began = time.time()
@@ -316,11 +316,11 @@ class TestLimits:
         assert people.as_user(people.evil, "busy", tier="free").post("/jobs", JOB).status == 201
 
     def test_used_requests_return_with_time(self, guarded: Server, people: People) -> None:
-        """As many a second as the limit is an hour: pro's 10,000 are one in 360 ms."""
+        """The tier pro has 10,000 requests an hour, which is one in 360 ms."""
         pro = people.as_user(people.acme, "pro", tier="pro")
         first = pro.get("/jobs").headers
         assert first["x-ratelimit-limit"] == "10000"
-        # What was reserved and not used is given back, and what was used comes with time.
+        # Reserved and unused requests are given back, and used ones return with time.
         wait_until(
             lambda: int(pro.get("/jobs").headers["x-ratelimit-remaining"]) >= 9990, 5, "nearly all are there", pause=0.4
         )
@@ -337,7 +337,7 @@ class TestLimits:
             answers = list(pool.map(lambda number: nodes[number % 2].get("/jobs?limit=1").status, range(180)))
         passed = answers.count(200)
         assert set(answers) <= {200, 429}
-        # What the other node holds is refused for a moment, and never more than there is.
+        # Requests reserved by the other node are refused for a moment, and never more than the limit.
         assert passed <= FREE_ON_POSTGRESQL + (time.monotonic() - began) * FREE_ON_POSTGRESQL / HOUR
         await self.given_back(pair[0], people.acme, "everywhere", passed)
         more = 0
@@ -353,7 +353,7 @@ class TestLimits:
         people = People(pair[0], receiver)
         free = people.as_user(people.acme, "quiet", tier="free")
         nodes = [free.at(server) for server in pair]
-        for node in nodes:  # each reserves some more than the one
+        for node in nodes:  # each node reserves a few more than the one request
             assert node.get("/jobs?limit=1").status == 200
         await self.given_back(pair[0], people.acme, "quiet", 2)
         statuses = [nodes[after].get("/jobs?limit=1").status for _ in range(FREE_ON_POSTGRESQL - 2)]

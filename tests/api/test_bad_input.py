@@ -14,7 +14,7 @@ HUGE = 10**400
 
 
 def raw(person: Person, **fields: str) -> bytes:
-    """A good body with some fields written by hand, as no encoder would."""
+    """A good body in which some fields are written by hand, as no encoder writes them."""
     parts = {name: json.dumps(value) for name, value in person.body().items()} | fields
     return ("{" + ", ".join(f"{json.dumps(name)}: {value}" for name, value in parts.items()) + "}").encode(
         "utf-8", "surrogatepass"
@@ -318,7 +318,7 @@ class TestBodies:
 
 
 def test_no_bad_input_reached_the_log_as_a_defect(server: Any, person: Person) -> None:
-    """Runs last in this file: whatever was tried, nothing was answered with a 500 behind anyone's back."""
+    """Runs last in this file: no bad input caused a 500 or a logged defect."""
     person.create(FAR)
     assert "a request failed" not in server.errors()
     assert "a turn failed" not in server.errors()

@@ -1,4 +1,4 @@
-"""Circuits over the API: who sees which parts of them, who closes one, and how `why` explains them."""
+"""Circuits over the API: which users see which parts of them, who may close one, and how `why` explains them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cluster.processes import Receiver, Server, wait_until
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server that gives up on a target after two failures, for long."""
+    """A server that opens a circuit after two failures, for a long time."""
     settings = {**SETTINGS, "CIRCUIT_BREAKER_THRESHOLD": "2", "CIRCUIT_BREAKER_COOLDOWN": "1h"}
     server = Server(tmp_path_factory.mktemp("strict"), **settings, FREE_REQUESTS_PER_HOUR="0").start()
     yield server

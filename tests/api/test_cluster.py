@@ -23,7 +23,7 @@ TIMER = frozenset({"timer"})
 
 
 def held(**counts: int) -> tuple[Holding, ...]:
-    """Shards from 0 on, so many of each owner (n7: node 7); the rest is free."""
+    """Shards from 0 on, with this many for each owner (n7: node 7); the rest are free."""
     owners = [int(name[1:]) for name, count in counts.items() for _ in range(count)]
     return tuple(Holding(owner, 1) for owner in owners) + (Holding(None, 1),) * (SHARDS - len(owners))
 

@@ -29,7 +29,7 @@ def limits(client: Client, job_id: str) -> tuple[float, int]:
 
 
 def with_connection(client: Client) -> Client:
-    """The one that the SQL jobs name."""
+    """The connection that the SQL jobs name."""
     assert client.put("/connections/main", {"url": "postgresql://app@db.example/app"}).status == 200
     return client
 
@@ -41,7 +41,7 @@ def plain(scripting: Client) -> Client:
 
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """Its operator has set other limits for jobs that name none."""
+    """A server whose operator has set limits for jobs without their own."""
     server = Server(
         tmp_path_factory.mktemp("strict"), ALLOW_SQL="true", ALLOW_SCRIPTS="true", JOB_EXECUTION_TIMEOUT="2m",
         MAX_EXECUTION_ATTEMPTS="2",

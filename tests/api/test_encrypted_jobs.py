@@ -18,13 +18,13 @@ HIDDEN = "********"
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Responds with everything that it received, as a careless target does, and fails."""
+    """Responds with everything that it received, and fails."""
 
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
-        told = {"authorization": self.headers["authorization"], "body": body.decode()}
-        self.server.told.append(told)  # type: ignore[attr-defined]
-        answer = json.dumps(told).encode()
+        deliveries = {"authorization": self.headers["authorization"], "body": body.decode()}
+        self.server.deliveries.append(deliveries)  # type: ignore[attr-defined]
+        answer = json.dumps(deliveries).encode()
         self.send_response(400)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
@@ -36,11 +36,11 @@ class Echo(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def echo() -> Iterator[tuple[str, list[dict[str, str]]]]:
-    """Yields its URL, and the requests that it received."""
+    """Yields the URL, and the requests that it received."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
-        server.told = []  # type: ignore[attr-defined]
+        server.deliveries = []  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/hook", server.told  # type: ignore[attr-defined]
+        yield f"http://127.0.0.1:{server.server_address[1]}/hook", server.deliveries  # type: ignore[attr-defined]
         server.shutdown()
 
 
@@ -52,12 +52,12 @@ def payload(url: str, **fields: Any) -> dict[str, Any]:
 def test_only_the_target_receives_the_secrets(
     person: Person, server: Server, echo: tuple[str, list[dict[str, str]]]
 ) -> None:
-    url, told = echo
+    url, deliveries = echo
     job_id = person.create("immediate", payload=payload(url), retry_policy={"max_retries": 0})
     (execution,) = person.wait_for_end(job_id)
-    (heard,) = told
-    assert heard["authorization"] == f"Bearer {TOKEN}"
-    assert json.loads(heard["body"]) == {"pin": PIN, "n": 1}
+    (request,) = deliveries
+    assert request["authorization"] == f"Bearer {TOKEN}"
+    assert json.loads(request["body"]) == {"pin": PIN, "n": 1}
     shown = person.job(job_id)["payload"]
     assert shown["headers"] == {"Authorization": HIDDEN}
     assert (shown["body"], shown["secret"]) == ({"pin": HIDDEN, "n": 1}, ["/body/pin"])
@@ -69,8 +69,8 @@ def test_only_the_target_receives_the_secrets(
         )
     ]  # fmt: skip
     assert [answer.status for answer in answers] == [200] * len(answers)
-    assert HIDDEN.encode() in answers[2].body  # the echo, without them
-    files = [file.read_bytes() for file in server.folder.rglob("*") if file.is_file()]  # the database, and the logs
+    assert HIDDEN.encode() in answers[2].body  # the echo, without the secrets
+    files = [file.read_bytes() for file in server.folder.rglob("*") if file.is_file()]  # the database and the logs
     for text in (*(answer.body for answer in answers), *files):
         assert TOKEN.encode() not in text
         assert PIN.encode() not in text
@@ -79,14 +79,14 @@ def test_only_the_target_receives_the_secrets(
 
 
 def test_a_change_keeps_secrets_that_it_does_not_name(person: Person, echo: tuple[str, list[dict[str, str]]]) -> None:
-    url, told = echo
+    url, deliveries = echo
     job_id = person.create(payload=payload(url), retry_policy={"max_retries": 0})
     assert person.client.patch(f"/jobs/{job_id}", {"payload": {"body": {"n": 2}}}).status == 200
     assert person.client.patch(f"/jobs/{job_id}", {"payload": {"headers": {"X-Other": "more"}}}).status == 200
     assert person.client.post(f"/jobs/{job_id}/run").status == 202
     person.wait_for_end(job_id)
-    assert [heard["authorization"] for heard in told] == [f"Bearer {TOKEN}"]
-    assert json.loads(told[0]["body"]) == {"pin": PIN, "n": 2}
+    assert [request["authorization"] for request in deliveries] == [f"Bearer {TOKEN}"]
+    assert json.loads(deliveries[0]["body"]) == {"pin": PIN, "n": 2}
 
 
 def test_a_redacted_value_cannot_be_stored_as_a_secret(person: Person) -> None:

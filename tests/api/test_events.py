@@ -24,7 +24,7 @@ class Event(NamedTuple):
 
 @contextmanager
 def following(client: Client, last: str | None = None) -> Iterator[Iterator[Event]]:
-    """The events from now on, or after `last`. Inside the block the server is known to listen."""
+    """The events from now on, or after `last`. When the block begins, the server listens."""
     connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
     connection.request("GET", "/api/v1/events", headers={} if last is None else {"Last-Event-ID": last})
     response = connection.getresponse()
@@ -54,8 +54,8 @@ def about(events: Iterator[Event], job_id: str) -> Iterator[Event]:
 def test_an_execution_has_events_as_it_runs(person: Person) -> None:
     with following(person.client) as events:
         job_id = person.create("immediate")
-        told = about(events, job_id)
-        created, completed = next(told), next(told)
+        job_events = about(events, job_id)
+        created, completed = next(job_events), next(job_events)
     assert (created.kind, created.data["name"]) == ("job.created", person.name)
     assert (completed.kind, completed.data["state"], completed.data["attempt"]) == (
         "execution.completed", "COMPLETED", 1
@@ -71,8 +71,8 @@ def test_actions_of_users_have_events(person: Person) -> None:
         person.client.patch(f"/jobs/{job_id}", {"priority": 1})
         person.client.delete(f"/jobs/{job_id}")
         person.client.delete(f"/jobs/{job_id}?purge=true")
-        told = about(events, job_id)
-        kinds = [next(told).kind for _ in range(6)]
+        job_events = about(events, job_id)
+        kinds = [next(job_events).kind for _ in range(6)]
     assert kinds == ["job.created", "job.paused", "job.resumed", "job.changed", "job.cancelled", "job.purged"]
 
 

@@ -113,7 +113,7 @@ class TestOne:
         assert found["size_bytes"] == len(found["logs"].encode())
 
     @pytest.mark.parametrize("path", ["", "/logs"])
-    def test_an_unknown_one_is_not_found(self, client: Client, path: str) -> None:
+    def test_an_unknown_execution_is_not_found(self, client: Client, path: str) -> None:
         for execution_id in (NOBODY, "x", "%00"):
             refused(client.get(f"/executions/{execution_id}{path}"), 404, "NOT_FOUND")
 
@@ -214,7 +214,7 @@ class TestDeadLetters:
             assert person.client.post("/dead-letters/redrive", wanted).json()["redriven"] == 1, words
             person.wait_for_end(job_id, number + 1)
 
-    def test_redriven_at_a_pace_they_start_one_after_the_other(self, person: Person) -> None:
+    def test_executions_redriven_at_a_pace_start_one_after_the_other(self, person: Person) -> None:
         job_id, _ = person.fail()
         for number in (2, 3):
             person.client.post(f"/jobs/{job_id}/run")

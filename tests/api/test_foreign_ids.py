@@ -1,10 +1,10 @@
 """Every place of every route that can name something, with a name that belongs to another user or tenant.
 
-Of another tenant's: the answer is what is answered for something that exists nowhere, to the byte, and nothing of
-theirs changes or is shown. Of another user's in the same tenant: 403, or it is left out.
+A name of another tenant: the response equals the response for an unknown name, to the byte, and nothing of the other
+tenant changes or is shown. A name of another user of the same tenant: 403, or the thing is left out.
 
-A place is a parameter of a path or a query, a header, or a field of a body. The table below says of each what may stand
-there. `test_every_place_of_every_route_is_in_the_table` fails when a route, or a place in one, is missing from it.
+A place is a parameter of a path or a query, a header, or a field of a body. The table below lists what each place can
+name. `test_every_place_of_every_route_is_in_the_table` fails when a route, or a place in one, is missing from it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOWHERE = "0198c0de-1234-7abc-8def-0123456789ab"
 URL = {"url": "http://127.0.0.1:9/nobody"}
 JOB: dict[str, Any] = {"name": "eve's", "schedule": FAR, "payload": URL}
 
-# What can stand in a place.
+# The kinds of things that a place can name.
 JOB_ID, EXECUTION_ID, KEY_ID = "job id", "execution id", "API key's id"
 JOB_KEY, IDEMPOTENCY_KEY, USER_ID, RESOURCE = "job's key", "idempotency key", "user id", "id of a resource"
 NAME, TAG = "name", "tag"
@@ -37,7 +37,7 @@ EVENT, VERSION, CIRCUIT = "number of an event", "version", "circuit"
 CONNECTION, WORKER, SUBSCRIPTION = "name of a connection", "worker's id", "subscription's id"
 HELD = "what a worker holds"  # see TestWorkers
 PREDECESSORS = "keys of jobs that one comes after"  # see test_chains.py
-NOTHING = ""  # it names nobody's things
+NOTHING = ""  # the place names no stored thing
 
 _PAGE = {"query limit": NOTHING, "query offset": NOTHING}
 _SPAN = {"query from": NOTHING, "query to": NOTHING}
@@ -52,7 +52,7 @@ _JOB_FIELDS = {
 _ONE_JOB = {"path job_id": JOB_ID}
 _ONE_RUN = {"path execution_id": EXECUTION_ID}
 
-# By method and path: each place, and what can stand there.
+# By method and path: each place, and the kind of thing that it can name.
 TABLE: dict[str, dict[str, str]] = {
     "post /jobs": {"header Idempotency-Key": IDEMPOTENCY_KEY, **_JOB_FIELDS},
     "post /jobs:batch": _JOB_FIELDS,
@@ -144,22 +144,22 @@ ADMINS_ONLY = {
     "post /workers/report",
     "post /workers/leave",
 }
-# There, the name of what is another's is as good as any: something of one's own comes of it.
+# Places at which the name of another's thing is as good as any: the request creates something of the caller's own.
 MAKES = {("post /jobs", JOB_KEY), ("post /jobs", IDEMPOTENCY_KEY), ("post /jobs:batch", JOB_KEY),
          ("put /jobs/by-key/{key}", JOB_KEY), ("put /jobs/{job_id}", JOB_KEY), ("patch /jobs/{job_id}", JOB_KEY),
          ("post /api-keys", USER_ID), ("put /connections/{name}", CONNECTION)}  # fmt: skip
-# What narrows a list: of another user's, nothing is left.
+# Filters: for another user's name the list is empty.
 FILTERS = {
     ("get /jobs", "query name"), ("get /jobs", "query tag"), ("get /executions", "query job_id"),
     ("get /dead-letters", "query job_id"), ("post /dead-letters/redrive", "body job_id"),
 }  # fmt: skip
 FRAMEWORKS = ("/_openapi", "/_openapi/{path}", "/_openapi/openapi.json")
-# Lists, and what has an empty one for an answer.
+# Lists, and routes that return an empty list.
 LISTS = {"jobs", "executions", "entries", "keys", "skipped"}
 
 
 def places(document: dict[str, Any]) -> dict[str, set[str]]:
-    """As the contract has them, in the form of the table's."""
+    """The routes and places of the contract, in the form of the table."""
     found: dict[str, set[str]] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
@@ -219,7 +219,7 @@ def victim(people_anywhere: People) -> Things:
 
 
 def make_things(people: People, owner: Known) -> Things:
-    """Jobs in every state in which something could be done to them."""
+    """Jobs in every state in which an action is possible."""
     receiver, fields = people.receiver, {"name": MARK, "tags": {MARK: MARK}}
     waiting = owner.create("every 1h", url=receiver.url(), key=MARK, **fields)
     paused = owner.create("every 1h", url=receiver.url(), **fields)
@@ -234,8 +234,8 @@ def make_things(people: People, owner: Known) -> Things:
     jobs = [waiting, paused, hanging, failed, done, once.json()["job_id"]]
     key = people.make_key(people.ada, name=MARK, user_id="ann")
     assert people.ada.put(f"/connections/{MARK}", {"url": f"sqlite:///{MARK}.db"}).status == 200
-    told = people.ada.post("/subscriptions", {"url": receiver.url(), "events": ["job.resumed"]})
-    assert told.status == 201
+    normalised = people.ada.post("/subscriptions", {"url": receiver.url(), "events": ["job.resumed"]})
+    assert normalised.status == 201
     joined = people.ada.post("/workers/join", {"name": MARK, "functions": [MARK], "slots": 1})
     assert joined.status == 201
     audit = people.ada.get("/audit?limit=1").json()
@@ -258,14 +258,14 @@ def make_things(people: People, owner: Known) -> Things:
             CIRCUIT: [it["circuit"] for it in people.ada.get("/circuits").json()["circuits"]],
             VERSION: ['"1"', "*"],
             CONNECTION: [MARK],
-            SUBSCRIPTION: [told.json()["subscription_id"]],
+            SUBSCRIPTION: [normalised.json()["subscription_id"]],
             WORKER: [str(joined.json()["worker_id"])],
             WORKERS_CURSOR: [queries.write_cursor(joined.json()["worker_id"] + 1, queries.NO_ROW)],
         },
     )
 
 
-# Of each kind, what nobody has.
+# For each kind, a name that does not exist.
 ABSENT = {
     JOB_ID: NOWHERE, EXECUTION_ID: NOWHERE, KEY_ID: "a" * 16, JOB_KEY: "nobodys", IDEMPOTENCY_KEY: "nobodys",
     USER_ID: "nobody", RESOURCE: NOWHERE, NAME: "nobodys", TAG: "nobodys",
@@ -275,7 +275,7 @@ ABSENT = {
 
 
 def snapshot(admin: Known) -> list[Any]:
-    """All that an admin can see of a tenant."""
+    """Everything that an admin can see of a tenant."""
     jobs = admin.pages("/jobs", "jobs")
     runs = admin.pages("/executions", "executions")
     details = [admin.get(f"/jobs/{job['job_id']}") for job in jobs]
@@ -296,7 +296,7 @@ def snapshot(admin: Known) -> list[Any]:
 
 
 class Ask(NamedTuple):
-    """One place of one route; all else in it is the asker's own, or fits."""
+    """One place of one route; all other values belong to the caller, or are valid."""
 
     route: str
     place: str
@@ -355,10 +355,10 @@ _KEY = re.compile(r'dt_[a-z0-9]+_[a-z0-9]+|(?<="key_id":")[a-z0-9]{16}')
 _PASSING = {"x-request-id", "date", "content-length", "connection"}
 
 
-def told(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
+def normalised(answer: Answer, named: str) -> tuple[int, dict[str, str], str]:
     """Returns a response without the requested name, and without the parts that differ between requests."""
     headers = {name: value for name, value in answer.headers.items() if name not in _PASSING}
-    body = _KEY.sub("<key>", answer.body.decode())  # first: by chance it may hold the name of a user
+    body = _KEY.sub("<key>", answer.body.decode())  # first: it may contain the name of a user by chance
     if named.isdecimal():
         body = re.sub(rf"(?<!\d){named}(?!\d)", "<named>", body)
     else:
@@ -391,10 +391,10 @@ class TestAnotherTenants:
         before, checked = snapshot(people.ada), 0
         for ask in ASKS:
             nobodys = ABSENT[ask.kind]
-            absent = told(self._send(ask, intruder, nobodys, own_job), nobodys)
+            absent = normalised(self._send(ask, intruder, nobodys, own_job), nobodys)
             for name in victim.names[ask.kind]:
                 foreign = self._send(ask, intruder, name, own_job)
-                assert told(foreign, name) == absent, ask
+                assert normalised(foreign, name) == absent, ask
                 self._check(ask, foreign, is_admin, name)
                 checked += 1
         assert checked > 100
@@ -428,7 +428,7 @@ class TestAnotherTenants:
         people, eve = people_anywhere, people_anywhere.eve
         own_job = eve.create("immediate", url=people.receiver.url())
         eve.wait_for_ends([own_job])
-        victim = make_things(people, people.ann)  # later: what comes after a place in the lists is eve's
+        victim = make_things(people, people.ann)  # later: in the lists, eve's rows come after these places
         before = snapshot(people.ada)
         for ask in CURSORS:
             for cursor in victim.names[ask.kind]:
@@ -439,8 +439,8 @@ class TestAnotherTenants:
                 has_jobs = ask.route not in ("get /dead-letters", "get /workers")
                 assert (own_job in answer.body.decode()) == has_jobs, ask
                 value, row = queries.read_cursor(cursor, int if ask.kind in (AUDIT_CURSOR, WORKERS_CURSOR) else str)
-                beside = queries.write_cursor(value, row[:-4] + "0000")  # names no row, at the same place of the order
-                assert told(answer, "") == told(ask.send(eve, beside, own_job), "")
+                beside = queries.write_cursor(value, row[:-4] + "0000")  # no row, same position
+                assert normalised(answer, "") == normalised(ask.send(eve, beside, own_job), "")
         assert snapshot(people.ada) == before
 
     def test_events_of_another_tenant_are_not_sent(self, people_anywhere: People, victim: Things) -> None:
@@ -457,14 +457,14 @@ class TestAnotherTenants:
             assert not any(name in frame.data for frame in seen for name in victim.names[RESOURCE])
 
     def test_if_match_reveals_nothing(self, people_anywhere: People, victim: Things) -> None:
-        """If-Match is looked at after whose the job is."""
+        """If-Match is checked after the owner of the job."""
         eve = people_anywhere.eve
         for method in ("PUT", "PATCH"):
             for version in (*victim.names[VERSION], '"99"'):
                 path, match = f"/jobs/{victim.names[JOB_ID][0]}", {"If-Match": version}
                 foreign = eve.request(method, path, {"name": "eve's"}, match)
                 absent = eve.request(method, f"/jobs/{NOWHERE}", {"name": "eve's"}, match)
-                assert told(foreign, victim.names[JOB_ID][0]) == told(absent, NOWHERE)
+                assert normalised(foreign, victim.names[JOB_ID][0]) == normalised(absent, NOWHERE)
                 assert foreign.status == 404
 
     def test_a_redrive_of_several_ids_skips_those_of_another_tenant(
@@ -504,7 +504,7 @@ class TestAnotherTenants:
 
 
 class TestAnotherUsers:
-    # What another user's name may be used for in the same tenant.
+    # Uses of another user's name that are allowed in the same tenant.
     OWN = frozenset({("post /jobs", IDEMPOTENCY_KEY)})
 
     @pytest.fixture(params=["a user", "an enterprise user", "an admin who may only read, write and run", "a key"])
@@ -532,7 +532,7 @@ class TestAnotherUsers:
         assert self._state(people) == before
 
     def _state(self, people: People) -> Any:
-        """Returns the state of ann's things. Bob may change his own, and the audit records that."""
+        """Returns the state of ann's things. Bob may change his own things, and the audit records that."""
         found = snapshot(people.ada)
         mine = [job for job in found[0] if job["created_by"] == "ann"]
         ids = {job["job_id"] for job in mine}
@@ -548,7 +548,7 @@ class TestAnotherUsers:
         assert MARK not in shown, ask
         if ask.kind == JOB_KEY and ask.route == "post /jobs:batch":
             assert answer.json()["created"] == []
-        elif ask.kind == JOB_KEY and ask.place == "body key":  # a key is the tenant's: taken
+        elif ask.kind == JOB_KEY and ask.place == "body key":  # a key belongs to the tenant: it is used
             assert answer.status in (400, 409), (ask, answer)
         elif (ask.route, ask.place) in FILTERS:
             assert is_empty(answer), (ask, answer)

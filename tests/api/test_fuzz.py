@@ -18,7 +18,7 @@ from cluster.processes import Answer, Client, Server
 from patience import PATIENCE_SECONDS
 from seeds import IS_STEADY
 
-# A steady run tries the same each time: it needs enough of each kind. A run with a seed looks for what is new.
+# A steady run uses the same examples each time, so it needs enough of each kind. A run with a seed uses new ones.
 FUZZ = settings(
     max_examples=100 if IS_STEADY else 300, derandomize=IS_STEADY, deadline=None, database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
@@ -26,7 +26,7 @@ FUZZ = settings(
 
 FUZZ_ALL = settings(FUZZ, max_examples=80 if IS_STEADY else 200)
 CODE = re.compile("[A-Z]+(_[A-Z]+)*")
-URL = "http://127.0.0.1:9/nobody"  # refused connections are none of our business here
+URL = "http://127.0.0.1:9/nobody"  # refused connections do not matter here
 NAMES = (
     "name", "schedule", "payload", "type", "description", "key", "timezone", "retry_policy", "timeout_seconds",
     "priority", "start_at", "end_at", "max_runs", "catch_up", "overlap", "jitter_seconds", "dst", "tags", "url",
@@ -52,7 +52,7 @@ values = st.recursive(
     max_leaves=12,
 )
 good = {"name": "fuzz", "schedule": "2099-01-01T00:00:00Z", "payload": {"url": URL}}
-# Most of a good job, with some of it replaced: what gets past the first check.
+# Most of a good job, with some of it replaced: input that passes the first check.
 jobs = st.builds(
     lambda changes: {**good, **changes}, st.dictionaries(st.sampled_from(NAMES[:18]), values, min_size=1, max_size=3)
 )
@@ -140,7 +140,7 @@ def test_any_path_has_no_defect(client: Client, part: str, action: str) -> None:
 
 
 NDJSON = "application/x-ndjson"
-# Every route that takes a body, with a body that it takes.
+# Every route that accepts a body, with a valid body.
 ROUTES: dict[str, tuple[str, str, Any]] = {
     "create": ("POST", "/jobs", good),
     "create, by the framework": ("POST", "/jobs/", good),
@@ -152,7 +152,7 @@ ROUTES: dict[str, tuple[str, str, Any]] = {
     "redrive": ("POST", "/dead-letters/redrive", {"ids": ["01970c6e-7b1a-7c3d-8e4f-5a6b7c8d9e0f"], "limit": 3}),
 }
 routes = st.sampled_from(list(ROUTES))
-# What no encoder writes, in place of a value, a name or whatever stands there.
+# Text that no encoder writes, in place of a value, a name or any other token.
 ODD = [
     b"NaN", b"Infinity", b"-Infinity", b"1e999", b"-1e999", b"9" * 400, b"0.1" + b"0" * 400, b"01", b"+1", b".5", b"1.",
     b'"\\ud800"', b'"\\udc00\\ud800"', b'"\xed\xa0\x80"', b'"\\u0000"', b'"\x00"', b"\x00", b'"\xff"', b'"\xc0\x80"',
@@ -166,7 +166,7 @@ _TOKEN = re.compile(rb'"[^"]*"|[0-9]+|null|[{}\[\]:,]')
 
 @st.composite
 def mangled(draw: st.DrawFn, body: bytes) -> bytes:
-    """A good body after some accidents: tokens replaced or doubled, bytes flipped, the end cut off."""
+    """A good body with random damage: tokens replaced or doubled, bytes flipped, the end cut off."""
     for _ in range(draw(st.integers(1, 3))):
         spans = [match.span() for match in _TOKEN.finditer(body)] or [(0, len(body))]
         start, end = draw(st.sampled_from(spans))
@@ -210,37 +210,39 @@ class Told:
 
 
 def _made(answer: Answer) -> list[str]:
-    told = answer.json() if answer.status < 300 else {}
-    return told.get("created") or ([told["job_id"]] if answer.status == 201 else [])
+    outcome = answer.json() if answer.status < 300 else {}
+    return outcome.get("created") or ([outcome["job_id"]] if answer.status == 201 else [])
 
 
 @FUZZ_ALL
 @given(route=routes, data=st.data())
 def test_a_damaged_body_has_no_defect(client: Client, route: str, data: st.DataObject) -> None:
-    told = Told(client)
+    outcome = Told(client)
     method, path, body = ROUTES[route]
     content = data.draw(mangled(json.dumps(body).encode()))
-    told.check(client.request(method, path.replace("{job}", told.job), content, {"content-type": "application/json"}))
+    outcome.check(
+        client.request(method, path.replace("{job}", outcome.job), content, {"content-type": "application/json"})
+    )
 
 
 @FUZZ_ALL
 @given(data=st.data(), count=st.integers(1, 4))
 def test_damaged_lines_have_no_defect(client: Client, data: st.DataObject, count: int) -> None:
-    told = Told(client)
+    outcome = Told(client)
     line = json.dumps(good).encode()
     content = b"\n".join(data.draw(mangled(line) | st.just(line) | st.binary(max_size=20)) for _ in range(count))
     answer = client.post("/jobs:batch", content, content_type=NDJSON)
     assert answer.status == 200
     assert answer.json()["created_count"] == len(answer.json()["created"])
-    told.check(answer)
+    outcome.check(answer)
 
 
 @FUZZ_ALL
 @given(route=routes, content=st.binary(max_size=200))
 def test_any_bytes_to_any_route_have_no_defect(client: Client, route: str, content: bytes) -> None:
-    told = Told(client)
+    outcome = Told(client)
     method, path, _ = ROUTES[route]
-    told.check(client.request(method, path.replace("{job}", told.job), content))
+    outcome.check(client.request(method, path.replace("{job}", outcome.job), content))
 
 
 @pytest.mark.parametrize("depth", [33, 2000, 100_000])
@@ -249,11 +251,11 @@ def test_deep_nesting_is_refused_on_every_route(client: Client, route: str, dept
     deep = b"[" * depth + b"]" * depth
     job = json.dumps(good).encode()[:-2] + b', "body": ' + deep + b"}}"
     for content in (deep, b"[" + job + b"]" if route == "batch" else job):
-        told = Told(client)
+        outcome = Told(client)
         method, path, _ = ROUTES[route]
-        answer = client.request(method, path.replace("{job}", told.job), content)
+        answer = client.request(method, path.replace("{job}", outcome.job), content)
         assert answer.status == 400 or answer.json()["created_count"] == 0, answer
-        told.check(answer)
+        outcome.check(answer)
 
 
 ENCODED = {
@@ -269,14 +271,14 @@ ENCODED = {
 @pytest.mark.parametrize("encoding", ENCODED)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_body_in_another_encoding_is_refused(client: Client, route: str, encoding: str) -> None:
-    told = Told(client)
+    outcome = Told(client)
     method, path, body = ROUTES[route]
     named = "content-type" if encoding.startswith("utf") else "content-encoding"
     headers = {named: f"application/json; charset={encoding}" if encoding.startswith("utf") else encoding}
     content = ENCODED[encoding](json.dumps(body).encode())
-    answer = client.request(method, path.replace("{job}", told.job), content, headers)
+    answer = client.request(method, path.replace("{job}", outcome.job), content, headers)
     assert answer.status == 400, answer
-    told.check(answer)
+    outcome.check(answer)
 
 
 @pytest.mark.parametrize(
@@ -285,10 +287,10 @@ def test_a_body_in_another_encoding_is_refused(client: Client, route: str, encod
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_body_of_another_type_is_read_as_json_or_refused(client: Client, route: str, kind: str) -> None:
     for content in (None, b"a=b", b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\nb\r\n--x--\r\n'):
-        told = Told(client)
+        outcome = Told(client)
         method, path, body = ROUTES[route]
         body = json.dumps(body).encode() if content is None else content
-        told.check(client.request(method, path.replace("{job}", told.job), body, {"content-type": kind}))
+        outcome.check(client.request(method, path.replace("{job}", outcome.job), body, {"content-type": kind}))
 
 
 def in_chunks(body: bytes) -> bytes:
@@ -296,7 +298,7 @@ def in_chunks(body: bytes) -> bytes:
 
 
 CHUNKED = b"Transfer-Encoding: chunked"
-# The headers, what is written before the body or in place of it, and whether the server takes it.
+# The headers, the bytes before the body or in place of it, and whether the server accepts it.
 FRAMES = {
     "in chunks": (CHUNKED, in_chunks, True),
     "gzip in name only": (b"Content-Encoding: gzip\r\n" + CHUNKED, in_chunks, True),
@@ -317,7 +319,7 @@ UNENDED = {
 
 
 def send_framed(client: Client, route: str, job: str, header: bytes, content: bytes, end: bool) -> Answer | None:
-    """The answer, or None if there was none. `end`: hang up, once all is written."""
+    """Returns the response, or None if there was none. `end`: close the connection after writing."""
     method, path, _ = ROUTES[route]
     head = f"{method} /api/v1{path.replace('{job}', job)} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n"
     with socket.create_connection(("127.0.0.1", client.port), timeout=PATIENCE_SECONDS) as connection:
@@ -330,24 +332,24 @@ def send_framed(client: Client, route: str, job: str, header: bytes, content: by
 @pytest.mark.parametrize("frame", FRAMES)
 @pytest.mark.parametrize("route", ROUTES)
 def test_a_chunked_body_is_accepted_and_an_invalid_length_is_refused(client: Client, route: str, frame: str) -> None:
-    told = Told(client)
+    outcome = Told(client)
     header, framed, taken = FRAMES[frame]
     content = framed(json.dumps(ROUTES[route][2]).encode())
-    answer = send_framed(client, route, told.job, header, content, end=False)
+    answer = send_framed(client, route, outcome.job, header, content, end=False)
     assert answer is not None
     assert (answer.status < 300) is taken, answer
-    told.check(answer)
+    outcome.check(answer)
 
 
 @pytest.mark.parametrize("frame", UNENDED)
 @pytest.mark.parametrize("route", ROUTES)
 def test_an_incomplete_body_has_no_effect(client: Client, route: str, frame: str) -> None:
-    told = Told(client)
+    outcome = Told(client)
     header, framed = UNENDED[frame]
     content = framed(json.dumps(ROUTES[route][2]).encode())
-    answer = send_framed(client, route, told.job, header, content, end=True)
+    answer = send_framed(client, route, outcome.job, header, content, end=True)
     assert answer is None
-    told.check_unchanged()
+    outcome.check_unchanged()
 
 
 def _read_answer(connection: socket.socket) -> Answer | None:

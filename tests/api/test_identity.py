@@ -51,7 +51,7 @@ BAD = {
 
 
 def first_that_is_let_in(living: Callable[[int], Known]) -> Known:
-    """One whose credential lives for 2 seconds, or longer where that is over before it is used."""
+    """Yields a client whose credential is valid for 2 seconds, or longer if that is over before its first use."""
     for seconds in (2, 10, 60):
         client = living(seconds)
         if client.get("/jobs").status == 200:
@@ -88,7 +88,7 @@ class TestCredentials:
 
     def test_with_a_token_no_route_responds_401(self, people: People) -> None:
         for method, path in operations(people.ada):
-            if path != "/events":  # which would not end
+            if path != "/events":  # which never ends
                 assert people.ada.request(method, path).status not in (401, 403, 500)
 
     def test_a_token_and_a_key_together_are_refused(self, people: People) -> None:
@@ -148,7 +148,7 @@ def may_create(client: Client) -> Answer:
     return client.post("/jobs", JOB)
 
 
-# By right: something that needs it, and what it is answered when there is nothing to do it to.
+# For each right: a request that needs it, and its status when there is nothing to act on.
 NEEDS: dict[str, list[tuple[str, str, Any]]] = {
     "read": [
         ("GET", "/jobs", None), ("GET", "/executions", None), ("GET", f"/jobs/{NO_ID}/why", None),
@@ -208,7 +208,7 @@ class TestRights:
 
     @pytest.mark.parametrize(("kind", "right"), [("script", "script"), ("sql_query", "sql")])
     def test_scripts_and_sql_jobs_need_a_right(self, people: People, kind: str, right: str) -> None:
-        """Without the right every route refuses the job. With it, the right is no reason to refuse."""
+        """Without the right every route refuses the job. With the right, no route refuses it for a missing right."""
         payload = {"script": {"argv": ["true"]}, "sql": {"connection": "c", "statement": "SELECT 1"}}[right]
         job = {**JOB, "type": kind, "payload": payload}
         own, other = people.ann.create(), {"script": "sql", "sql": "script"}[right]
@@ -225,7 +225,7 @@ class TestRights:
             ]  # fmt: skip
             assert [answer.status == 403 for answer in answers] == [is_refused] * 4
             refusals = user.post("/jobs:batch", [job]).json()["refused"]
-            assert [told["error"] for told in refusals if told["error"] == "FORBIDDEN"] == ["FORBIDDEN"] * is_refused
+            assert [event["error"] for event in refusals if event["error"] == "FORBIDDEN"] == ["FORBIDDEN"] * is_refused
 
 
 class TestKeys:
@@ -350,18 +350,18 @@ class TestOwners:
             assert people.ann.post("/jobs:batch", [JOB]).status == 200
             people.ann.post(f"/jobs/{of_ann}/run")
             of_bob, of_eve = people.bob.create(), people.eve.create()
-            assert [json.loads(next(told).data)["job_id"] for told in (bobs, eves)] == [of_bob, of_eve]
+            assert [json.loads(next(event).data)["job_id"] for event in (bobs, eves)] == [of_bob, of_eve]
             kinds = [next(adas).kind for _ in range(3)]
             assert kinds == ["job.created", "execution.completed", "jobs.created"]
 
     def test_a_resumed_stream_has_only_the_users_own_events(self, people: People) -> None:
-        with people.ada.following() as told:
+        with people.ada.following() as event:
             people.ann.create()
-            first = next(told)
+            first = next(event)
         of_bob, of_eve = people.bob.create(), people.eve.create()
         before = str(int(first.number) - 1)
         with people.bob.following(last=before) as bobs, people.eve.following(last=before) as eves:
-            assert [json.loads(next(told).data)["job_id"] for told in (bobs, eves)] == [of_bob, of_eve]
+            assert [json.loads(next(event).data)["job_id"] for event in (bobs, eves)] == [of_bob, of_eve]
 
     def test_the_same_idempotency_key_of_two_users_is_two_keys(self, people_anywhere: People) -> None:
         people = people_anywhere

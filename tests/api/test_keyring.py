@@ -174,7 +174,7 @@ async def test_a_read_that_began_before_the_revocation_is_not_cached(keyring: Ke
     store.change(revoked_at=1)
     keyring.forget(KEY_ID)
     store.open.set()
-    assert await slow  # it was asked before
+    assert await slow  # it was requested before
     await refused(keyring)
 
 
@@ -222,7 +222,7 @@ async def test_concurrent_requests_share_one_read(keyring: Keyring, store: FakeS
     store.open.clear()
     asking = [asyncio.create_task(keyring.find(TOKEN)) for _ in range(50)]
     await store.asked.wait()
-    asking[0].cancel()  # the one that began it goes away
+    asking[0].cancel()  # the request that began the read is cancelled
     await asyncio.sleep(0)
     store.open.set()
     found = await asyncio.gather(*asking, return_exceptions=True)
@@ -240,7 +240,7 @@ async def test_an_error_of_the_store_is_raised_and_not_cached(keyring: Keyring, 
     assert await keyring.find(TOKEN)
 
 
-# When it was last used
+# The last use
 
 
 def touched(store: FakeStore) -> list[tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""What lasts longer than a request: streams whose credential may end, and requests that a node has reserved."""
+"""Streams whose credential may end, and requests that a node has reserved."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_requests_that_are_being_given_back_are_not_refused() -> None:
     assert (await limiter.take(FREE)) is not None
     with pytest.raises(RateLimited):
         await limiter.take(FREE)
-    reservation.held = 1  # as if one had not been spent
+    reservation.held = 1  # as if one had not been used
     clock.advance(HELD_SECONDS)
     limiter._sweep()
     await asyncio.sleep(0)

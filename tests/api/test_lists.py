@@ -24,7 +24,7 @@ def ids(page: dict[str, Any]) -> list[str]:
 
 @pytest.fixture
 def five(person: Person) -> list[str]:
-    """Five jobs, oldest first; the later, the sooner due."""
+    """Five jobs, oldest first; later ones are due sooner."""
     return [person.create(f"209{9 - number}-01-01T00:00:00Z", name=f"{person.name} {number}") for number in range(5)]
 
 
@@ -148,7 +148,7 @@ class TestFilters:
 
     @pytest.mark.parametrize("parameter", ["name", "tag", "owner", "status", "type", "cursor"])
     def test_the_error_for_a_nul_names_the_parameter(self, client: Client, parameter: str) -> None:
-        """No text that is kept has one, and PostgreSQL refuses to look for it."""
+        """No stored text has a NUL, and PostgreSQL refuses to search for one."""
         for value in ("%00", "a%00b", "a%3D%00"):
             refused(client.get(f"/jobs?limit=1&{parameter}={value}"), 400, "INVALID_REQUEST", f"/{parameter}")
 

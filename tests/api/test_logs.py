@@ -11,7 +11,7 @@ from cluster.processes import Client
 from patience import PATIENCE_SECONDS
 
 SSE = "text/event-stream"
-END_OF_FIRST = (1 << 32) + 0xFFFFFFFF  # the number of what is said of the first attempt's end
+END_OF_FIRST = (1 << 32) + 0xFFFFFFFF  # the number of the event for the end of the first attempt
 
 
 def follow(client: Client, execution_id: str, last: str | None = None) -> http.client.HTTPResponse:
@@ -40,15 +40,15 @@ def test_a_complete_log_is_sent_at_once_and_the_stream_ends(person: Person) -> N
 def test_each_attempt_is_sent_as_it_ends(person: Person) -> None:
     job_id = person.create("immediate", "/status/503", retry_policy={"delays": [0.5, 0.1]})
     execution_id = person.wait_for_state(job_id, "RETRYING")["execution_id"]
-    told = events(follow(person.client, execution_id).read())
+    found_events = events(follow(person.client, execution_id).read())
     ends = [f"id: {(attempt << 32) + 0xFFFFFFFF}" for attempt in (1, 2, 3)]
-    assert [block[0] for block in told] == [*ends, "event: end"]
+    assert [block[0] for block in found_events] == [*ends, "event: end"]
 
 
 def test_a_follower_that_lost_its_connection_resumes(person: Person) -> None:
     _, execution_id = person.fail()
-    told = events(follow(person.client, execution_id, str(END_OF_FIRST)).read())
-    assert [block[0] for block in told] == ["event: end"]
+    found_events = events(follow(person.client, execution_id, str(END_OF_FIRST)).read())
+    assert [block[0] for block in found_events] == ["event: end"]
 
 
 def test_a_waiting_execution_that_is_cancelled_ends_the_log(person: Person) -> None:

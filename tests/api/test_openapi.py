@@ -10,7 +10,7 @@ import pytest
 from api.person import Person, refused
 from cluster.processes import Client
 
-# Code generators name functions after them: another name breaks the programs of those who generate anew.
+# Code generators name functions after these ids: another id breaks programs that generate their client again.
 OPERATIONS = {
     "/api/v1/jobs": {"get": "list_jobs", "post": "create_job"},
     "/api/v1/jobs:batch": {"post": "create_jobs"},
@@ -72,7 +72,7 @@ def refs(value: Any) -> Iterator[str]:
 
 
 def schemas_in(document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every schema, and where it is: those with a name, and those of parameters, bodies, answers and their headers."""
+    """Every schema, and its place: named ones, and those of parameters, bodies, responses and headers."""
     for name, schema in document["components"]["schemas"].items():
         yield from inside(schema, name)
     yield from below(document["paths"], "")
@@ -101,7 +101,7 @@ def inside(schema: Any, where: str) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def named_in(value: Any, schemas: dict[str, Any], found: set[str]) -> set[str]:
-    """The named schemas that a part of the document leads to, added to those that were `found`."""
+    """The named schemas that a part of the document refers to, added to those that were `found`."""
     for name in {ref.rpartition("/")[2] for ref in refs(value)} - found:
         found.add(name)
         named_in(schemas[name], schemas, found)
@@ -109,7 +109,7 @@ def named_in(value: Any, schemas: dict[str, Any], found: set[str]) -> set[str]:
 
 
 def answers_only(document: dict[str, Any]) -> set[str]:
-    """The schemas that only answers are made of."""
+    """The schemas that are used only in responses."""
     schemas = document["components"]["schemas"]
     operations = [each for operations in document["paths"].values() for each in operations.values()]
     sent = named_in([each.get("requestBody", {}) for each in operations], schemas, set())
@@ -154,7 +154,7 @@ class TestOpenApi:
                     assert operation["requestBody"]["content"], where
 
     def test_every_schema_is_complete_enough_for_a_code_generator(self, document: dict[str, Any]) -> None:
-        """One that can't read a part of it drops that part, and all that holds it."""
+        """A generator that can't read a part of a schema drops that part, and everything that contains it."""
         found = list(schemas_in(document))
         assert len(found) > 500
         for where, schema in found:
@@ -172,7 +172,7 @@ class TestOpenApi:
                 assert schema.keys() <= {"title", "description", "default"}, where
 
     def test_every_named_schema_has_a_unique_name(self, document: dict[str, Any]) -> None:
-        """Generators make classes of them: two of one name, or whose names differ in case only, are one file."""
+        """Generators create a file for each: two names must not be equal, or differ in case only."""
         schemas = document["components"]["schemas"]
         titles = [schema.get("title", name).lower() for name, schema in schemas.items()]
         assert sorted(titles) == sorted(set(titles))
@@ -218,7 +218,7 @@ class TestOpenApi:
         assert kinds == ["HttpJob", "ScriptJob", "SqlJob", "PythonJob"]
         for kind in kinds:
             spec = schemas[kind]
-            # A job that does not say its type is a request.
+            # A job without a type is a request.
             assert set(spec["required"]) - {"type"} == {"name", "schedule", "payload"}
             assert ("type" in spec["required"]) == (kind != "HttpJob")
             assert spec["additionalProperties"] is False

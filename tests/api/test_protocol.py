@@ -20,7 +20,7 @@ from patience import PATIENCE_SECONDS
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 PIECE = b"x" * protocol.BODY_BYTES
 LARGE = 32 * 1024 * 1024  # more than the buffers of two sockets hold
-SLOWLY_SECONDS = 1.5  # all of it takes longer than that, and each piece a small part: a busy machine is slow, too
+SLOWLY_SECONDS = 1.5  # the whole takes longer, and each piece a small part of it: a busy machine is slow, too
 
 
 class Server(uvicorn.Server):
@@ -219,7 +219,7 @@ async def test_a_head_without_end_is_refused(streams: Streams, piece: bytes) -> 
 
 
 async def test_a_response_leaves_in_one_piece(server: Server) -> None:
-    """A head that leaves before its body is a system call more for the node and for its client."""
+    """A head that is sent before its body costs one more system call for the node and for its client."""
     loop = asyncio.get_running_loop()
     with socket.create_connection(("127.0.0.1", server.port)) as client:
         client.setblocking(False)
@@ -256,7 +256,7 @@ async def test_a_connection_that_ended_is_freed_without_the_collector(server: Se
         left = [found for found in gc.get_objects() if isinstance(found, BoundedProtocol)]
     finally:
         gc.enable()
-    assert len(left) <= 2  # the last one may be on its way
+    assert len(left) <= 2  # the last one may still be closing
 
 
 async def test_many_requests_on_one_connection_are_not_one_large_head(streams: Streams) -> None:

@@ -1,7 +1,7 @@
-"""Hundreds of requests made from /openapi.json, good ones and bad ones: each answer is one that the document declares.
+"""Hundreds of requests generated from /openapi.json, good and bad: the document declares each response.
 
-First the edge cases of each operation, then all operations in any order, over the same jobs and executions. No run
-depends on chance: it asks what the last one asked, but for the ids. `make soak` makes thousands.
+First the edge cases of each operation, then all operations in any order, over the same jobs and executions. Each run
+sends the same requests as the last one, except for the ids. `make soak` sends thousands.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ pytestmark = pytest.mark.slow
 class Extent(NamedTuple):
     """The number of requests."""
 
-    edges_of: int  # of the edge cases, one in so many
-    examples: int  # beside the edge cases
+    edges_of: int  # of the edge cases, one in this many
+    examples: int  # in addition to the edge cases
     least: int  # requests in all
-    kept_for: int = 0  # the edge cases of another operation find the same things, until so many have been asked
+    kept_for: int = 0  # the edge cases of another operation use the same things, until this many requests were sent
 
 
-# Most requests are refused before either store is asked: PostgreSQL gets fewer.
+# Most requests are refused without a call to the store: PostgreSQL gets fewer.
 SHORT = {"sqlite": Extent(6, 100, 500, kept_for=25), "postgresql": Extent(24, 50, 150, kept_for=25)}
 LONG = {"sqlite": Extent(2, 400, 1000), "postgresql": Extent(8, 200, 400)}
-MOST_EDGES, SAMPLED = 150, 20  # of an operation all of the first, and then one in so many
-MOST_TRIES = 1000  # until an operation has gone well once
+MOST_EDGES, SAMPLED = 150, 20  # of an operation all of the first, and then one in this many
+MOST_TRIES = 1000  # until an operation has succeeded once
 RENEWED_EVERY = 100  # requests
 GOOD, BAD = GenerationMode.POSITIVE, GenerationMode.NEGATIVE
 SETTINGS = settings(
@@ -48,7 +48,7 @@ SETTINGS = settings(
 )  # fmt: skip
 
 
-# Thousands of keys are made here, for as many users; and there is a signing key to show, and a database to name.
+# Thousands of keys are created here, for as many users; and there is a signing key, and a database to name.
 NODE_SETTINGS = {
     "ALLOW_SQL": "true",
     "TENANT_KEYS_LIMIT": "1000000",
@@ -119,7 +119,7 @@ def ask_edge_cases(
 
 
 def granted(asker: Asker) -> set[str]:
-    """The operations that went well once at least."""
+    """The operations that succeeded at least once."""
     return {label for label, status in asker.answers if status < 300}
 
 
@@ -140,7 +140,7 @@ def ask_until_granted(asker: Asker, world: World, operation: APIOperation) -> No
         if operation.label not in granted(asker):
             world.renew()
             asker.ask(case)
-        if operation.label in granted(asker):  # also when Hypothesis repeats what raised
+        if operation.label in granted(asker):  # also when Hypothesis repeats an example that raised
             raise GrantedError
 
     if operation.label not in granted(asker):

@@ -1,7 +1,7 @@
 """Secrets arrive on every route, are sent to their target, and are found nowhere else.
 
-Each has a text of its own, which is then looked for, plain and encoded, in all that anybody can read: answers, streams,
-the command line, logs, and the bytes of the database.
+Each secret has a unique text. The test searches for it, plain and encoded, in everything that can be read: responses,
+streams, the command line, logs, and the bytes of the database.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from api.person import FAR
 from cluster.processes import Answer, Receiver, Server
 from duetime.cli.main import app
 
-ODD = ' "q\\u/+%&<é>'  # behind each secret: signs that every encoding writes in another way
+ODD = ' "q\\u/+%&<é>'  # appended to each secret: characters that every encoding writes differently
 
 
 class Secrets:
@@ -42,7 +42,7 @@ class Secrets:
         return core + ODD
 
     def note(self, purpose: str, core: str | bytes) -> None:
-        """One that is there already."""
+        """A secret that exists already."""
         self.made[purpose] = forms(core if isinstance(core, bytes) else core.encode())
 
     def found_in(self, data: bytes) -> list[str]:
@@ -51,7 +51,7 @@ class Secrets:
 
 
 def forms(core: bytes) -> list[tuple[str, bytes]]:
-    """Each text once, by the first form that has it."""
+    """Each text once, with the first form that has it."""
     found: dict[bytes, str] = {}
     for form, text in all_forms(core):
         found.setdefault(text, form)
@@ -97,7 +97,7 @@ class Echo(BaseHTTPRequestHandler):
         type(self).received.append((dict(self.headers.items()), body))
         value = self.headers.get("X-Secret") or json.loads(body)["deep"]["er"]
         data = value.encode()
-        told = "\n".join(
+        echoed = "\n".join(
             [value, json.dumps(value), urllib.parse.quote(value, safe=""), b64encode(data).decode(),
              b64encode(b"user:" + data).decode(), urlsafe_b64encode(b"u:" + data).decode()]
         )  # fmt: skip
@@ -109,9 +109,9 @@ class Echo(BaseHTTPRequestHandler):
         self.send_header("X-Echo", value)
         self.send_header("Retry-After", value)
         self.send_header("Set-Cookie", f"secret={value}")
-        self.send_header("Content-Length", str(len(told.encode())))
+        self.send_header("Content-Length", str(len(echoed.encode())))
         self.end_headers()
-        self.wfile.write(told.encode())
+        self.wfile.write(echoed.encode())
 
     def log_message(self, *_: object) -> None:
         return
@@ -136,19 +136,19 @@ class Scene:
         self.people, self.servers, self._url = people, servers, url
         self.received = received
         self.secrets = Secrets()
-        self.sent: dict[str, str] = {}  # to the target, by purpose
+        self.sent: dict[str, str] = {}  # sent to the target, by purpose
         self.answers: list[tuple[str, Answer]] = []
         self.jobs: list[str] = []
 
     def ask(self, client: Known, method: str, path: str, body: Any = None, **headers: str) -> Answer:
-        """A request whose answer is kept."""
+        """Sends a request and stores its response."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         answer = client.request(method, path, body, named)
         self.answers.append((f"{method} {path}", answer))
         return answer
 
     def job(self, purpose: str, path: str = "/ok", schedule: str = "immediate", **fields: Any) -> dict[str, Any]:
-        """With a secret in a header."""
+        """Returns a request with a secret in a header."""
         self.sent[purpose] = self.secrets.new(purpose)
         return {
             "name": purpose, "schedule": schedule, "retry_policy": {"max_retries": 0}, **fields,
@@ -156,7 +156,7 @@ class Scene:
         }  # fmt: skip
 
     def marked(self, purpose: str, path: str = "/ok", schedule: str = "immediate") -> dict[str, Any]:
-        """With a secret in the body, that is marked."""
+        """Returns a request with a marked secret in the body."""
         self.sent[purpose] = self.secrets.new(purpose)
         body = {"plain": "seen by all", "deep": {"er": self.sent[purpose]}}
         return {
@@ -164,7 +164,7 @@ class Scene:
             "payload": {"url": self._url + path, "body": body, "secret": ["/body/deep/er"]},
         }  # fmt: skip
 
-    # The doors
+    # Ways in
 
     def play(self) -> None:
         ann = self.people.ann
@@ -201,16 +201,16 @@ class Scene:
             self.jobs += answer.json()["created"]
 
     def _work(self) -> None:
-        """What other types of jobs hold: a script that tells its environment in every form, a database that is not
-        there, a function that repeats what it was called with."""
+        """Secrets of other types of jobs: a script that prints its environment in every form, a database that does not
+        exist, a function that returns its arguments."""
         ada = self.people.ada
-        told = 'printf "%s\\n" "$S"; printf %s "$S" | base64; printf "u:%s" "$S" | base64 >&2; exit "$CODE"'
+        echoed = 'printf "%s\\n" "$S"; printf %s "$S" | base64; printf "u:%s" "$S" | base64 >&2; exit "$CODE"'
         password = self.secrets.new("the password of a connection").removesuffix(ODD)
         url = f"postgresql://someone:{password}@127.0.0.1:9/db"
         assert self.ask(ada, "PUT", "/connections/db", {"url": url}).status == 200
         payloads: list[tuple[str, dict[str, Any]]] = [
-            ("script", {"script": told, "env": {"S": self.secrets.new("the environment of a script"), "CODE": "0"}}),
-            ("script", {"script": told, "env": {"S": self.secrets.new("that of one that fails"), "CODE": "3"}}),
+            ("script", {"script": echoed, "env": {"S": self.secrets.new("the environment of a script"), "CODE": "0"}}),
+            ("script", {"script": echoed, "env": {"S": self.secrets.new("that of one that fails"), "CODE": "3"}}),
             ("sql_query", {"connection": "db", "statement": "SELECT $1", "secret": ["/parameters/0"],
                            "parameters": [self.secrets.new("a marked parameter")]}),
             ("python", {"function": "f", "kwargs": {"s": self.secrets.new("a marked argument")},
@@ -239,7 +239,7 @@ class Scene:
         assert self.ask(worker, "POST", "/workers/report", said).json() == {}
 
     def _changes(self) -> None:
-        """In place of another secret, which must not stay anywhere either."""
+        """Replaces another secret, which must not stay anywhere either."""
         ann = self.people.ann
         for method, path in (("PUT", "/jobs/{id}"), ("PATCH", "/jobs/{id}"), ("PUT", "/jobs/by-key/{key}")):
             for form in (self.job, self.marked):
@@ -285,8 +285,8 @@ class Scene:
                 ("PUT", "/jobs/by-key/refused"),
             ):
                 assert self.ask(ann, method, path, job).status == 400, payload
-            told = self.ask(ann, "POST", "/jobs:batch", json.dumps(job).encode(), content_type="application/x-ndjson")
-            assert told.json()["refused_count"] == 1, payload
+            echoed = self.ask(ann, "POST", "/jobs:batch", json.dumps(job).encode(), content_type="application/x-ndjson")
+            assert echoed.json()["refused_count"] == 1, payload
         broken = json.dumps(self.job("in broken JSON"))[:-5].encode()
         del self.sent["in broken JSON"]
         for path in ("/jobs", "/jobs/", "/jobs:batch"):
@@ -316,10 +316,10 @@ class Scene:
         assert self.ask(people.ann, "GET", "/jobs", x_api_key=made["key"]).status == 401
         assert self.ask(people.ada, "DELETE", f"/api-keys/{made['key_id']}").status == 200
 
-    # What can be read
+    # Ways out
 
     def read(self) -> Iterator[tuple[str, bytes]]:
-        """Every answer of every GET."""
+        """Every response of every GET."""
         ada = self.people.ada
         executions = [row["execution_id"] for row in ada.pages("/executions", "executions")]
         assert len(executions) >= len(self.jobs)
@@ -428,7 +428,7 @@ def test_the_command_line_shows_no_secret(scene: Scene) -> None:
 
 
 def test_no_log_holds_a_secret(scene: Scene) -> None:
-    """At the level debug."""
+    """At the log level debug."""
     assert check(scene, scene.logs()) > 1000
 
 
@@ -436,7 +436,7 @@ async def test_the_database_holds_no_secret(scene: Scene) -> None:
     server = scene.servers[0]
     url = server._settings.get("DATABASE_URL")
     if url is None:
-        assert check(scene, _files(server), is_kept=True) > 50_000  # as it lies there: the log of writes, too
+        assert check(scene, _files(server), is_kept=True) > 50_000  # including the write-ahead log
         connection = apsw.Connection(str(next(server.data.glob("*.db"))))
         connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
         connection.close()

@@ -19,7 +19,7 @@ _POST = (
     b"POST /api/v1/%b HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     b"Content-Type: application/x-ndjson\r\nContent-Length: 100000\r\n\r\n"
 )
-# What comes at first, and what drips in from then on; nothing: it falls silent.
+# The first bytes, and the bytes that follow slowly. An empty text: the client is silent.
 HEAD = (b"GET /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\nX-A: ", b"x")
 LINES = (b"GET /api/v1/jobs HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"X-A: x\r\n")
 SILENT = (b"", b"")
@@ -40,7 +40,7 @@ def hasty(tmp_path: Path) -> Iterator[Server]:
 
 
 async def dawdle(port: int, first: bytes, drop: bytes) -> float:
-    """How long the server put up with it."""
+    """Returns after how many seconds the server closed the connection."""
     began = time.monotonic()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(first)
@@ -60,7 +60,7 @@ async def _read_to_the_end(reader: asyncio.StreamReader) -> None:
 
 
 async def ask_until(ended: asyncio.Event, client: Client) -> list[float]:
-    """Ordinary requests, one after the other; how long each took."""
+    """Sends ordinary requests, one after the other. Returns how long each took."""
     took = []
     job = {"name": "ordinary", "schedule": FAR, "payload": {"url": "http://127.0.0.1:9/"}}
     while not ended.is_set():

@@ -24,7 +24,7 @@ REQUESTS = 10 * PER_ROUND
 
 
 class Server(uvicorn.Server):
-    """Notes the address of each request as it begins."""
+    """Records the address of each request as it begins."""
 
     def __init__(self) -> None:
         self.begun: list[str] = []

@@ -29,7 +29,7 @@ class OpenStream:
 
 @contextmanager
 def streams(client: Known, count: int) -> Iterator[list[OpenStream]]:
-    """So many, each known to have a place."""
+    """Opens this many streams, each of which has a place."""
     opened = [OpenStream(client) for _ in range(count)]
     try:
         assert all(stream.begins() for stream in opened)

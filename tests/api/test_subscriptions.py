@@ -11,7 +11,7 @@ from cluster.processes import Client, wait_until
 
 
 def words(client: Client, event: str) -> list[dict[str, Any]]:
-    """The jobs that tell of it, latest first."""
+    """The notifications about the job, latest first."""
     found: list[dict[str, Any]] = client.get(f"/jobs?tag=duetime.event={event}").json()["jobs"]
     return found
 

@@ -37,7 +37,7 @@ USER = frozenset({Right.READ, Right.WRITE, Right.RUN})
 
 @cache
 def rsa(bits: int = 2048, number: int = 0) -> RSAPrivateKey:
-    """Made once: it takes a moment."""
+    """Created once: it takes a moment."""
     return generate_rsa(65537, bits)
 
 
@@ -128,7 +128,7 @@ def refused(verifier: Tokens, token: str, at: int = NOW) -> str:
     return raised.value.message
 
 
-# What is taken
+# Accepted tokens
 
 
 def test_a_token_gives_its_caller() -> None:
@@ -259,7 +259,7 @@ def test_a_key_is_not_used_with_another_algorithm(tmp_path: Path) -> None:
     refused(verifier, signed(claims(), rsa(), "RS256", kid="b"))
     refused(verifier, signed(claims(), ed25519(), "EdDSA", kid="a"))
     refused(verifier, signed(claims(), SECRET, "HS256", kid="a"))
-    refused(verifier, signed(claims(), rsa(), "RS256"))  # with several keys one has to say which
+    refused(verifier, signed(claims(), rsa(), "RS256"))  # with several keys a token has to name one
 
 
 def test_a_token_of_another_key_is_refused(tmp_path: Path) -> None:
@@ -507,7 +507,7 @@ def test_no_refusal_shows_the_content_of_the_token() -> None:
         assert SECRET not in message
 
 
-# Chance
+# Random input
 
 
 @given(st.text(max_size=200) | st.from_regex(r"[\w=-]{0,60}\.[\w=-]{0,60}\.[\w=-]{0,60}", fullmatch=True))
@@ -544,7 +544,7 @@ def test_any_claims_are_verified_or_refused(changed: dict[str, Any]) -> None:
     assert not caller.is_admin
 
 
-# The file
+# The key file
 
 
 @pytest.mark.parametrize(
@@ -637,7 +637,7 @@ def test_no_key_is_shown_where_objects_are_printed() -> None:
 
 
 def rotate(file: Path, *keys: Any) -> None:
-    """As one should: the new file takes the old one's place in one step."""
+    """Replaces the file in one step, as an operator should."""
     new = file.with_suffix(".new")
     new.write_text(json.dumps({"keys": keys}))
     os.replace(new, file)
@@ -655,7 +655,7 @@ def test_keys_are_rotated_without_a_restart(tmp_path: Path) -> None:
     assert verifier.verify(before, NOW + 1000)
     rotate(file, public_jwk(ed25519(), kid="b"))
     assert verifier.verify(after, NOW + 2000)
-    refused(verifier, before, NOW + 2000)  # although it was verified, and remembered
+    refused(verifier, before, NOW + 2000)  # although it was verified and cached
 
 
 def test_a_change_of_the_file_is_found_after_the_clock_was_set_back(tmp_path: Path) -> None:
@@ -682,7 +682,7 @@ def test_a_file_that_became_invalid_changes_nothing_and_is_logged_once(tmp_path:
     refused(verifier, token, NOW + 8000)
 
 
-# What is remembered
+# The cache
 
 
 def test_a_cached_token_is_not_verified_again(monkeypatch: pytest.MonkeyPatch) -> None:

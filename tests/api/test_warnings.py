@@ -125,16 +125,16 @@ class TestAfter:
         theirs, own = people.ann.create(), people.bob.create()
         job = {"name": "x", "schedule": "on_demand", "payload": {"url": "https://example.com/"}}
 
-        def told(answer: Any) -> str:
+        def warnings_shown(answer: Any) -> str:
             return refused(answer, 400, "INVALID_REQUEST", "/after").replace(theirs, UNKNOWN)
 
-        missing = told(people.bob.post("/jobs", {**job, "after": [UNKNOWN]}))
+        missing = warnings_shown(people.bob.post("/jobs", {**job, "after": [UNKNOWN]}))
         named = {**job, "after": [theirs]}
-        assert told(people.bob.post("/jobs", named)) == missing
-        assert told(people.bob.post("/jobs", named, idempotency_key=uuid.uuid4().hex)) == missing
-        assert told(people.bob.put(f"/jobs/by-key/{uuid.uuid4().hex}", named)) == missing
+        assert warnings_shown(people.bob.post("/jobs", named)) == missing
+        assert warnings_shown(people.bob.post("/jobs", named, idempotency_key=uuid.uuid4().hex)) == missing
+        assert warnings_shown(people.bob.put(f"/jobs/by-key/{uuid.uuid4().hex}", named)) == missing
         mine = people.bob.post("/jobs", {**job, "after": [own]}).json()["job_id"]
-        assert told(people.bob.patch(f"/jobs/{mine}", {"after": [own, theirs]})) == missing
+        assert warnings_shown(people.bob.patch(f"/jobs/{mine}", {"after": [own, theirs]})) == missing
         answer = people.bob.post("/jobs:batch", [named, {**job, "after": [own]}]).json()
         assert (answer["created_count"], [line["index"] for line in answer["refused"]]) == (1, [0])
         assert people.ada.patch(f"/jobs/{mine}", {"after": [own, theirs]}).status == 200, "an admin sees both"

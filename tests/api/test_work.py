@@ -51,7 +51,7 @@ class TestRights:
         refused(bare.patch(f"/jobs/{plain}", {"type": body["type"], "payload": body["payload"]}), 403, "FORBIDDEN")
         made = able.post("/jobs", body)
         assert made.status == 201, made
-        # What somebody else with more rights has made may not be changed into another script either.
+        # A job of another user with more rights may not be changed into another script either.
         path = f"/jobs/{made.json()['job_id']}"
         refused(bare.patch(path, {"payload": body["payload"]}), 403, "FORBIDDEN")
         assert able.patch(path, {"payload": body["payload"]}).status == 200
@@ -208,8 +208,8 @@ class TestScripts:
         execution_id = ada.wait_for(job_id, "COMPLETED")
         logs = ada.get(f"/executions/{execution_id}/logs").json()["logs"]
         assert "it is " in logs
-        told = logs + ada.get(f"/executions/{execution_id}").body.decode() + ada.get("/audit").body.decode()
-        assert SECRET not in told
+        shown_text = logs + ada.get(f"/executions/{execution_id}").body.decode() + ada.get("/audit").body.decode()
+        assert SECRET not in shown_text
         files = b"".join(file.read_bytes() for file in working.data.rglob("*") if file.is_file())
         assert SECRET.encode() not in files
 
@@ -251,9 +251,9 @@ class TestSql:
         assert sqlite3.connect(file).execute("SELECT name FROM things").fetchall() == [(SECRET,)]
         shown = ada.get(f"/jobs/{job_id}").json()["payload"]
         assert shown["parameters"] == [HIDDEN]
-        told = "".join(ada.get(f"/executions/{execution_id}{part}").body.decode() for part in ("", "/logs"))
-        assert "1 row" in told
-        assert SECRET not in told
+        shown_text = "".join(ada.get(f"/executions/{execution_id}{part}").body.decode() for part in ("", "/logs"))
+        assert "1 row" in shown_text
+        assert SECRET not in shown_text
         assert ada.delete("/connections/db").status == 200
         refused(ada.delete("/connections/db"), 404, "NOT_FOUND")
         assert ada.post(f"/jobs/{job_id}/run").status == 202
@@ -267,7 +267,7 @@ class TestSql:
         refused(people.ada.put("/connections/x", {"url": url}), 400, "INVALID_REQUEST", "/url")
 
     def test_duetimes_own_database_is_refused(self, people: People, working: Server) -> None:
-        """A link to it is no file of the tenant's, and no path leads to it."""
+        """A link to the database is no file of the tenant, and no path leads to it."""
         ada, own = people.ada, next(working.data.glob("*.db"))
         refused(ada.put("/connections/own", {"url": f"sqlite://{own}"}), 400, "INVALID_REQUEST", "/url")
         folder = working.folder / "sqlite" / people.acme

@@ -21,7 +21,7 @@ typer.testing._get_command = cache(typer.testing._get_command)  # typer builds a
 
 
 class Duetime:
-    """Runs `duetime …` in this process. `url`: its server; None: the default, where no server runs."""
+    """Runs `duetime …` in this process. `url`: its server; None: the default, at which no server runs."""
 
     def __init__(self, url: str, target_url: str = "") -> None:
         self.url = url

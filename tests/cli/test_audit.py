@@ -52,7 +52,7 @@ def test_the_audit_is_listed_latest_first(node: tuple[str, Path]) -> None:
     assert "job.pause" in table.stdout
 
 
-def test_a_whole_audit_is_verified_beside_a_running_node(node: tuple[str, Path]) -> None:
+def test_a_whole_audit_is_verified_next_to_a_running_node(node: tuple[str, Path]) -> None:
     _, folder = node
     done = duetime("audit", "verify", "--data", "data", "--save", "heads.json", folder=folder)
     assert (done.returncode, done.stdout) == (0, "The audit is whole: 3 entries in 1 chain.\n")

@@ -182,7 +182,7 @@ def test_a_cancelled_job_has_no_next_run(duetime: Any) -> None:
     assert duetime.json("job", "why", job_id)["next_run_time"] is None
 
 
-def test_next_lists_as_many_instants_as_asked_for(duetime: Any) -> None:
+def test_next_lists_as_many_instants_as_requested(duetime: Any) -> None:
     name, _ = duetime.create(schedule="0 9 * * *")
     coming = duetime.json("job", "next", name, "--count", "3")["next"]
     assert len(coming) == 3

@@ -57,7 +57,7 @@ FACTS = {"job_id", "created_at", "updated_at", "next_run_time"}
     "fields", [{}, EVERY_FIELD, {"delivery": "at_most_once"}], ids=["defaults", "every field", "at most once"]
 )
 @pytest.mark.parametrize("kind", sorted(JOBS))
-def test_what_show_prints_as_json_creates_the_same_job(scripting: Duetime, kind: str, fields: dict[str, Any]) -> None:
+def test_the_json_of_show_creates_the_same_job(scripting: Duetime, kind: str, fields: dict[str, Any]) -> None:
     scripting.ok("connection", "put", "reports", "sqlite:///reports.db")
     payload = {field: value for field, value in JOBS[kind][0].items() if field not in ("headers", "env")}
     job = {"name": "same", "type": kind, "schedule": "0 9 * * *", "payload": payload, **fields}

@@ -79,10 +79,10 @@ def test_rotate_encrypts_all_of_a_folder_again(alone: Any, tmp_path: Path) -> No
     assert done == {"key_id": KeyFile(folder).list_keys()[0].id, **counts}
     ids, opened = asyncio.run(read(SqliteStore(folder), AesVault(file=KeyFile(folder))))
     assert (ids, opened) == ({done["key_id"]}, [PAYLOAD] * 3)
-    told = alone.ok("keys", "rotate", "--data", "data")
-    assert told.startswith("3 jobs encrypted again with key k")
-    assert f"; 0 left. {done['key_id']} stays until the next rotation" in told
-    assert told.rstrip().endswith(f"Removed: {first}.")
+    output_text = alone.ok("keys", "rotate", "--data", "data")
+    assert output_text.startswith("3 jobs encrypted again with key k")
+    assert f"; 0 left. {done['key_id']} stays until the next rotation" in output_text
+    assert output_text.rstrip().endswith(f"Removed: {first}.")
     assert b"s3cret" not in b"".join(file.read_bytes() for file in folder.glob("duetime.db*"))
 
 
@@ -154,7 +154,7 @@ def test_rotate_on_postgresql(alone: Any) -> None:
 
 
 @pytest.mark.slow
-def test_rotate_beside_a_running_node(alone: Any, tmp_path: Path) -> None:
+def test_rotate_works_next_to_a_running_node(alone: Any, tmp_path: Path) -> None:
     with served(tmp_path) as url:
         alone.url = url
         flags = ("--schedule", "0 0 1 1 *", "--url", "https://example.com/", "--header", f"Authorization: {SECRET}")

@@ -77,8 +77,8 @@ async def test_an_empty_database_is_migrated_once(tmp_path: Path):
         again = await migrate(tmp_path, DATABASE_URL=url)
         assert again.code == 0
         assert again.out.endswith(f"already has schema {NEWEST}: nothing to do.\n")
-        told = (await migrate(tmp_path, "--database-url", url, "--json")).json
-        assert told | {"database": ""} == {"database": "", "from": NEWEST, "to": NEWEST, "changed": False}
+        second_result = (await migrate(tmp_path, "--database-url", url, "--json")).json
+        assert second_result | {"database": ""} == {"database": "", "from": NEWEST, "to": NEWEST, "changed": False}
         async with connected(url) as connection:
             assert await get_versions(connection) == (NEWEST, NEWEST)
             assert await connection.fetchval("SELECT count(*) FROM shards") == 64

@@ -135,7 +135,7 @@ def test_job_names_complete_in_the_shell(duetime: Any) -> None:
         )  # fmt: skip
         return result.stdout.split()
 
-    # The shell waits for a second at most, and then there are none: a busy machine may take longer.
+    # The shell waits for at most a second, and then has no names: a busy machine may take longer.
     wait_until(lambda: name in completions(), PATIENCE_SECONDS, "the name is completed")
 
 

@@ -158,7 +158,7 @@ def test_an_api_key_is_created_by_the_server_and_shown_once(person: Any, server:
     server.status, server.answer = 201, CREATED
     shown = person.ok("token", "create", "--name", "ci")
     assert server.asked == [("POST", "/api/v1/api-keys", {"name": "ci", "role": "user", "scopes": []})]
-    assert shown.splitlines()[0] == KEY  # whole, on a line of its own
+    assert shown.splitlines()[0] == KEY  # complete, on a separate line
     assert "only once" in shown
     assert "never" in shown
 
@@ -198,7 +198,7 @@ def test_a_key_id_stays_one_part_of_the_path(person: Any, server: Double) -> Non
     assert server.asked[0][1] == "/api/v1/api-keys/..%2Fjobs%2F1%3Fpurge%3Dtrue"
 
 
-# What a command proves itself with
+# The credentials of a command
 
 
 def test_without_a_token_and_a_secret_nothing_is_sent(person: Any, server: Double) -> None:
@@ -289,7 +289,7 @@ def test_an_unencrypted_token_causes_one_warning(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_refusal_is_printed_as_the_server_worded_it(person: Any, server: Double, status: int) -> None:
+def test_a_refusal_is_printed_unchanged(person: Any, server: Double, status: int) -> None:
     server.status, server.answer = status, {"title": "No", "message": "the token has expired; get a new one"}
     result = person("job", "list", env={"DUETIME_TOKEN": "a.b.c"})
     assert result.exit_code == 1

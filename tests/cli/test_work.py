@@ -37,7 +37,7 @@ class TestConnection:
             assert "Jobs that use it fail" in duetime.ok("connection", "remove", name)
         assert duetime.json("connection", "list") == {"connections": []}
 
-    def test_what_leads_nowhere_is_refused(self, duetime: Duetime) -> None:
+    def test_an_invalid_url_and_an_unknown_name_are_refused(self, duetime: Duetime) -> None:
         result = duetime("connection", "put", "x", "mysql://user:hunter2@host/db")
         assert (result.exit_code, result.stdout) == (1, "")
         assert "hunter2" not in result.stderr
@@ -60,7 +60,7 @@ class TestWorker:
             assert result.exit_code == 2, (spec, result.output)
             assert words in result.stderr, (spec, result.stderr)
 
-    def test_runs_functions_until_it_is_told_to_stop(self, scripting: Duetime, tmp_path: Path) -> None:
+    def test_runs_functions_until_a_signal_stops_it(self, scripting: Duetime, tmp_path: Path) -> None:
         (tmp_path / "app_of_a_test.py").write_text(JOBS)
         command = [*fork_server.command(), "worker", "app_of_a_test:app", "--name", "mine"]
         env = {**os.environ, "DUETIME_URL": scripting.url}
@@ -80,7 +80,7 @@ class TestWorker:
 
 
 class TestLogs:
-    def test_have_what_a_script_printed_once(self, scripting: Duetime) -> None:
+    def test_have_the_output_of_a_script_once(self, scripting: Duetime) -> None:
         body = {"name": "once", "type": "script", "schedule": "on_demand", "payload": {"script": "echo said"}}
         _post(scripting, "/jobs", body)
         execution_id = scripting.run_until("once", "COMPLETED")["execution_id"]
@@ -99,9 +99,13 @@ class TestLogs:
         assert (
             scripting.ok("job", "logs", "lines").splitlines() == scripting.ok("job", "logs", "lines", "-f").splitlines()
         )
-        told = [json.loads(line) for line in scripting.ok("job", "logs", "lines", "-f", "--json").splitlines()]
-        assert {(it["event"], it["text"]) for it in told} >= {("stdout", "one"), ("stderr", "two"), ("stdout", "three")}
-        assert [int(it["number"]) for it in told] == sorted(int(it["number"]) for it in told)
+        shown_lines = [json.loads(line) for line in scripting.ok("job", "logs", "lines", "-f", "--json").splitlines()]
+        assert {(it["event"], it["text"]) for it in shown_lines} >= {
+            ("stdout", "one"),
+            ("stderr", "two"),
+            ("stdout", "three"),
+        }
+        assert [int(it["number"]) for it in shown_lines] == sorted(int(it["number"]) for it in shown_lines)
 
 
 def _get(duetime: Duetime, path: str) -> dict[str, list[dict[str, str]]]:

@@ -19,7 +19,7 @@ from served import served, target
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     with ExitStack() as running:
-        with pytest.MonkeyPatch.context() as patch:  # only until it has started: others start theirs meanwhile
+        with pytest.MonkeyPatch.context() as patch:  # only until it has started: other tests start servers meanwhile
             patch.setenv("DUETIME_JWT_SECRET", SECRET)
             patch.setenv("DUETIME_SIGNING_SECRETS", f"whsec_{b64encode(bytes(32)).decode()}")
             patch.setenv("DUETIME_FREE_REQUESTS_PER_HOUR", str(FREE_REQUESTS))

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 
 class Proxy:
-    """`swallow_answer_to`: the next request that begins with it is forwarded, and its response is dropped."""
+    """`swallow_answer_to`: the next request that begins with this text is forwarded, and its response is dropped."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)

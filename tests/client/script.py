@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-LOST = b""  # the connection ends without an answer
+LOST = b""  # the connection ends without a response
 
 
 def answer(status: int, body: Any = None, content_type: str = "application/json", **headers: str) -> bytes:

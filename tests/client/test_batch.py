@@ -55,7 +55,7 @@ def test_a_chunk_without_a_response_is_not_sent_again(make: Any, proxy: Proxy, j
     error = interrupted.value
     assert (error.result.created_count, error.unknown_from, error.unknown_count) == (2, 2, 2)
     assert isinstance(error.__cause__, ServerAway)
-    assert client.list_jobs(name=definitions[0]["name"]).page().total == 4  # those two were created, once
+    assert client.list_jobs(name=definitions[0]["name"]).page().total == 4  # those two were created once
 
 
 def test_after_a_chunk_was_refused_as_a_whole_no_result_is_unknown(make: Any, server: str, job: Define) -> None:

@@ -76,7 +76,7 @@ def test_dead_letters_are_run_again(client: Any, job: Define, ended: Callable[[s
     assert paced.redriven >= 1
     assert paced.last_at is not None
     with pytest.raises(ValueError, match="given no ids"):
-        client.redrive([])  # the server would take that for all
+        client.redrive([])  # the server would redrive all of them
 
 
 def test_logs_are_read_whole_and_followed_to_their_end(client: Any, job: Define, ended: Callable[[str], Any]) -> None:

@@ -57,7 +57,7 @@ def test_a_list_is_iterated_to_its_end(client: Any, job: Define, monkeypatch: py
     client.create_job(job(name="another"))
     listing = client.list_jobs(name=job()["name"], order="asc", status="PENDING")
     assert [found.job_id for found in listing] == ids
-    assert [found.job_id for found in listing] == ids  # and once more
+    assert [found.job_id for found in listing] == ids  # a second time
     page = listing.page(3)
     assert ([found.job_id for found in page.jobs], page.total, page.has_more) == (ids[:3], 5, True)
     assert [found.job_id for found in listing.page(3, cursor=page.next_cursor).jobs] == ids[3:]

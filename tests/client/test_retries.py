@@ -114,10 +114,10 @@ def test_waits_grow_and_have_jitter(make: Any) -> None:
     with socket.socket() as unheard:
         unheard.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unheard.getsockname()[1]}"
-        for chance, waits in ((0.0, [0.125, 0.25, 0.5]), (1.0, [0.25, 0.5, 1.0])):
+        for jitter_share, waits in ((0.0, [0.125, 0.25, 0.5]), (1.0, [0.25, 0.5, 1.0])):
             pause = Pause()
-            with pytest.raises(ServerAway, match="duetime serve") as away:  # a run, too: it can't have been sent
-                make(url, pause=pause, jitter=lambda share=chance: share).run_job("j")
+            with pytest.raises(ServerAway, match="duetime serve") as away:  # a run, too: it was certainly not sent
+                make(url, pause=pause, jitter=lambda share=jitter_share: share).run_job("j")
             assert (pause.waits, away.value.was_sent) == (waits, False)
 
 

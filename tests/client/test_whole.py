@@ -15,15 +15,15 @@ from duetime.client.batch import batch_call
 from duetime.client.calls import Call, Followed, Listed
 from duetime.client.models import CreatedJob
 
-Route = tuple[str, str]  # its method, and its path
+Route = tuple[str, str]  # its method and its path
 
 # Another operation does the same.
 TWICE = {
     ("PUT", "/api/v1/jobs/{job_id}"),  # as PATCH
 }
-# What `duetime worker` speaks, through `sdk/remote.py`.
+# Operations of `duetime worker`, through `sdk/remote.py`.
 OF_WORKERS = {("POST", f"/api/v1/workers/{action}") for action in ("join", "poll", "report", "leave")}
-# Families of routes that the client is to have, and has not yet: a path that begins so is no failure.
+# Families of routes that the client will have later: a path that begins with one of these is no failure.
 NOT_YET: tuple[str, ...] = ()
 
 
@@ -58,7 +58,7 @@ def test_every_route_of_the_server_has_an_operation(client: Any) -> None:
     pairs = {(call, route) for call in sent for route in routes if _fits(call, route)}
     missing = routes - {route for _, route in pairs} - TWICE - OF_WORKERS
     assert {route for route in missing if not any(route[1].startswith(family) for family in NOT_YET)} == set()
-    assert sent - {call for call, _ in pairs} == set()  # none that the server has not
+    assert sent - {call for call, _ in pairs} == set()  # no operation that the server does not have
 
 
 def _fits(call: Route, route: Route) -> bool:
@@ -82,16 +82,16 @@ def test_both_clients_have_the_same_methods() -> None:
     assert one == other
 
 
-# What a struct of the client has beside what the server answers with, and what it has in another shape.
+# Fields that a struct of the client has in addition to the response, and fields with another shape.
 OWN = {
-    "CreatedJob": {"version"},  # put_job_by_key answers a new job, or the one that was there
+    "CreatedJob": {"version"},  # put_job_by_key returns a new job, or the existing one
     "AuditList": {"offset", "total"},  # as every page of the client
 }
-SHAPED = {"payload"}  # a dict, whatever the type of the job
+SHAPED = {"payload"}  # a dict, for every type of job
 
 
 def test_the_client_has_every_field_of_the_responses(client: Any) -> None:
-    """And no other. Each schema is compared with the struct that reads it, with all nested ones."""
+    """And no other fields. Each schema is compared with the struct that reads it, with all nested ones."""
     document = client.request("GET", "/openapi.json")
     compared = set[str]()
     for built in [*_operations().values(), batch_call(b"")]:
@@ -116,7 +116,7 @@ def _compare(document: dict[str, Any], schema: dict[str, Any], kind: Any, compar
     for name, found in _objects(document, schema, ""):
         for struct in structs:
             if struct is CreatedJob and name.endswith("JobView"):
-                continue  # of a job that was there, as much as of a new one
+                continue  # of an existing job as well as of a new one
             fields = {field.encode_name: field.type for field in msgspec.structs.fields(struct)}
             assert set(found["properties"]) <= set(fields), (name, struct)
             assert set(fields) - set(found["properties"]) <= OWN.get(name, set()), (name, struct)

@@ -1,21 +1,21 @@
 """The checker: every due instant has exactly one decision, and every decision to run was carried out.
 
-It knows nothing of the engine. What it is given: the jobs whose creation was acknowledged, the receiver's diary, and
-what the API says once everything is quiet. Which instants were due it works out with cronsim or plain arithmetic.
+It is independent of the engine. Its input: the jobs whose creation was acknowledged, the receiver's log, and the
+responses of the API after the last execution has ended. It computes due instants with cronsim or plain arithmetic.
 
-    MISSED         an instant without a decision, or a run recorded as done that no receiver saw
-    EXTRA          a run for an instant that no schedule has, of a job nobody created, or that was never recorded
+    MISSED         an instant without a decision, or a run recorded as done that no receiver got
+    EXTRA          a run for an instant that no schedule has, of an unknown job, or that was never recorded
     DUP-EXECUTION  two execution ids for one instant
     EARLY          a request before its instant
-    ORPHAN         an execution that is still open after everything is quiet
-    STALE          an attempt that had been replaced was let through: its request or its end came after its successor's;
-                   or the database saw a write of a node that no longer owned the shard
-    LOST           an acknowledged job is gone
+    ORPHAN         an execution that is still open after all others have ended
+    STALE          a replaced attempt was accepted: its request or its end came after its successor's; or the database
+                   recorded a write of a node that no longer owned the shard
+    LOST           an acknowledged job is missing
     DUP-ATTEMPT    more requests for one execution than its bound allows, more repeated ones than `most_repeated`, or
                    one repeated that a target had accepted longer than `unrecorded_ms` before the crash
-    LATE           the 99th percentile of lateness, or the latest first request of all, is past the objective
+    LATE           the 99th percentile of lateness, or the latest first request of all, exceeds the objective
 
-A repeated request is no fault by itself: attempts are at least once. It is counted, and bounded.
+A repeated request alone is no fault: attempts are at least once. It is counted and bounded.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ VERDICTS = (
     "MISSED", "EXTRA", "DUP-EXECUTION", "EARLY", "ORPHAN", "STALE", "LOST", "DUP-ATTEMPT", "LATE",
 )  # fmt: skip
 TERMINAL = frozenset({"COMPLETED", "FAILED", "TIMEOUT", "CANCELLED", "SKIPPED"})
-ANSWERED = frozenset({"COMPLETED"})  # states that nothing but a target's answer leads to
+ANSWERED = frozenset({"COMPLETED"})  # states that only a response of a target leads to
 PLANNED = frozenset({"schedule", "catch_up"})
 SHOWN = 5
 
@@ -66,18 +66,18 @@ class History:
     executions: Sequence[dict[str, Any]]
     skipped: dict[str, list[dict[str, Any]]]  # spans by job
     stored_jobs: frozenset[str]
-    until: int  # instants up to here must have been decided
+    until: int  # instants up to here must have a decision
     crashes: Sequence[int] = ()  # when the server was killed
-    stale_writes: Sequence[str] = ()  # as the database wrote them down, if it was told to
+    stale_writes: Sequence[str] = ()  # as recorded by the database, if it was configured to
 
 
 @dataclass(frozen=True)
 class Objectives:
     most_repeated: int | None = None  # executions that may have been requested more than once
-    # A result is written a moment after it came. How many that are depends on the rate; how old they are does not.
+    # A result is written a moment after its arrival. The rate affects the number of unwritten ones, and not their age.
     unrecorded_ms: int | None = None
     lateness_p99_ms: int | None = None
-    # Of every planned run, whichever attempt it was that first reached its target: what a handover may cost.
+    # Of every planned run, by the attempt that first reached its target: the cost of a handover.
     lateness_most_ms: int | None = None
 
 
@@ -192,7 +192,7 @@ def _check_jobs(history: History, report: Report) -> None:
 def _check_decisions(
     history: History, jobs: dict[str, AcknowledgedJob], due: dict[str, list[int]], report: Report
 ) -> None:
-    """One decision an instant, and no decision without one."""
+    """Checks that each instant has one decision, and that each decision has an instant."""
     decided: dict[tuple[str, int], list[str]] = defaultdict(list)
     for execution in history.executions:
         if execution["trigger"] in PLANNED:
@@ -274,13 +274,13 @@ def _check_repeats(
 def _check_unrecorded(
     repeated: dict[str, list[dict[str, Any]]], crashes: Sequence[int], objectives: Objectives, report: Report
 ) -> int:
-    """How long before a crash the oldest of the accepted and yet repeated requests had been answered."""
+    """Returns how long before a crash the oldest of the accepted and then repeated requests had been answered."""
     oldest = 0
     for execution_id, lines in repeated.items():
         for line in lines[:-1]:
             if line["t_end"] is None or not 200 <= line["status"] < 300:
                 continue
-            # The first crash since it began: an answer that came as the sender died belongs to that one.
+            # The first crash since it began: a response that arrived while the sender died belongs to that crash.
             age = min((at - line["t_end"] for at in crashes if at >= line["t_start"]), default=None)
             oldest = max(oldest, age or 0)
             if objectives.unrecorded_ms is not None and (age is None or age > objectives.unrecorded_ms):

@@ -21,11 +21,11 @@ from patience import PATIENCE_SECONDS
 
 SHARDS = 64
 BATCH = 1000
-FAR_SECONDS = 3600  # what is due later than that is not waited for
+FAR_SECONDS = 3600  # tests do not wait for jobs that are due later than that
 
 
 class Cluster(Scenario):
-    """`server` is the node that the test talks to: always one that is up."""
+    """`server` is the node that the test uses: always a running one."""
 
     def __init__(self, folder: Path, receiver: Receiver, database: Database, **settings: str) -> None:
         self.database = database
@@ -40,13 +40,13 @@ class Cluster(Scenario):
         return float(self._settings["NODE_LEASE_SECONDS"].rstrip("s"))
 
     def add(self, name: str, **settings: str) -> Server:
-        """A node, not started yet."""
+        """Returns a node that is not started yet."""
         node = Server(self._folder / name, **{**self._settings, "NODE_NAME": name, **settings})
         self.nodes[name] = node
         return node
 
     def start(self, *names: str, **settings: str) -> None:
-        """Start these, and wait until the shards are spread over all that run."""
+        """Starts these nodes, and waits until the shards are spread over all running nodes."""
         for name in names:
             node = self.nodes.get(name) or self.add(name)
             node.start(**settings)
@@ -69,12 +69,12 @@ class Cluster(Scenario):
         wait_until(spread, seconds, f"the shards are spread over {', '.join(names)}")
 
     def seconds_until_owned(self, *names: str, seconds: float) -> float:
-        """How long from now until these own all shards; measured from outside, hence a little too long."""
+        """Returns how long it takes until these own all shards; measured from outside, so slightly too long."""
         begin = time.monotonic()
         self.wait_for_shares(*names, seconds=seconds)
         return time.monotonic() - begin
 
-    # What becomes of nodes
+    # Faults of nodes
 
     def kill_node(self, name: str) -> None:
         """kill -9."""
@@ -88,7 +88,7 @@ class Cluster(Scenario):
 
     def pause(self, name: str) -> None:
         self.nodes[name].signal(signal.SIGSTOP)
-        self.crashes.append(now_ms())  # what it had not written down is tried again, as after a crash
+        self.crashes.append(now_ms())  # results that it had not written are retried, as after a crash
         self._lean_on_another(name)
 
     def go_on(self, name: str) -> None:
@@ -101,10 +101,10 @@ class Cluster(Scenario):
         for node in self.nodes.values():
             node.close()
 
-    # What a client does
+    # Actions of a client
 
     def insist(self, path: str, body: Body, key: str) -> Answer:
-        """Ask one node after the other, with the same key, until one has done it."""
+        """Sends a request to one node after the other, with the same key, until one has accepted it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < deadline:
             for name in list(self.nodes):
@@ -118,7 +118,7 @@ class Cluster(Scenario):
         raise AssertionError(f"no node took {key} for a minute")
 
     def create_spread(self, count: int, first_at: int, last_at: int, path: str = "/ok", **fields: Any) -> None:
-        """One-offs at even distances, created in pages."""
+        """Creates one-off jobs at even intervals, in pages."""
         step = (last_at - first_at) / max(1, count - 1)
         bodies = [self.at(first_at + round(number * step), path, **fields) for number in range(count)]
         for begin in range(0, count, BATCH):
@@ -126,14 +126,14 @@ class Cluster(Scenario):
 
     @contextmanager
     def steady_load(self, path: str) -> Iterator[None]:
-        """Jobs are created and due all the while, however long that is; no node may be stopped by SIGSTOP meanwhile."""
+        """Jobs are created and due during the whole block; no node may be stopped by SIGSTOP meanwhile."""
         over = Event()
 
         def create() -> None:
             while not over.wait(0.01):
                 for body in (self.body("immediate", path), self.at(self.soon(1000), path)):
                     answer = self.insist("/jobs", body, str(uuid.uuid4()))
-                    if answer.status != 400:  # else no node took it before it was due
+                    if answer.status != 400:  # otherwise no node accepted it before it was due
                         self._acknowledge(body, answer)
 
         with ThreadPoolExecutor(1) as pool:
@@ -145,11 +145,11 @@ class Cluster(Scenario):
             creating.result()
 
     def wait_for_requests(self, more: int) -> None:
-        """That many more than the receiver has seen until now."""
+        """Waits for this many more requests than the receiver has now."""
         wanted = self.receiver.count() + more
         wait_until(lambda: self.receiver.count() >= wanted, 60, f"{more} more requests", 0.005)
 
-    # What came of it
+    # Results
 
     def _is_quiet(self) -> bool:
         """Reads all states in one query: an execution that changes between two queries would be in neither."""
@@ -161,7 +161,7 @@ class Cluster(Scenario):
         return not row["open"] and not row["coming"]
 
     def assert_green(self, objectives: Objectives = Objectives()) -> Report:  # noqa: B008 (frozen)
-        """The totals that the API tells are counters: they must have survived all this, too."""
+        """The totals of the API are counters: they must be correct after all faults."""
         report = super().assert_green(objectives)
         total = lambda query: self.server.client.get(f"/executions?limit=1{query}").json()["total"]  # noqa: E731
         assert [total(f"&state={state}") for state in ("QUEUED", "RUNNING", "RETRYING")] == [0, 0, 0]

@@ -14,7 +14,7 @@ from cluster.scenario import Scenario
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of several nodes take longest: each worker begins with some. (At first each has a row of neighbours.)"""
+    """Tests of several nodes take longest, so each worker begins with some. (Each gets consecutive tests first.)"""
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if os.environ.get("DUETIME_TEST_PART") == "clusters" and workers > 1:
         items.sort(key=lambda item: not {"cluster", "replicated"}.intersection(getattr(item, "fixturenames", ())))
@@ -66,7 +66,7 @@ def cluster(tmp_path: Path, receiver: Receiver, database: Database) -> Iterator[
 
 @pytest.fixture
 def soak_cluster(tmp_path: Path, receiver: Receiver, database: Database) -> Iterator[Cluster]:
-    """The same with the settings that people have."""
+    """The same with the default settings."""
     cluster = Cluster(tmp_path, receiver, database, NODE_LEASE_SECONDS="5s")
     yield cluster
     cluster.close()

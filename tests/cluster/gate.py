@@ -1,10 +1,10 @@
-"""A TCP proxy between a node and its database, in its own thread. A test chooses how it misbehaves:
+"""A TCP proxy between a node and its database, in its own thread. The test selects a mode:
 
-open        all passes
-slow        all passes, each way `seconds` later
-deaf        nothing passes, in either direction, and nobody is told: packets that are dropped
-half_open   what the node says arrives, and no answer comes back
-shut        connections are cut, and new ones refused
+open        all data passes
+slow        all data passes, in each direction `seconds` later
+deaf        no data passes in either direction, and no end gets an error: packets are dropped
+half_open   data of the node arrives, and no response returns
+shut        connections are closed, and new ones are refused
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Gate:
         self._parts = urlsplit(url)
         self._mode = "open"
         self._seconds = 0.0
-        self._at_commit = ""  # the mode that the next COMMIT brings about
+        self._at_commit = ""  # the mode that the next COMMIT switches to
         self._writers: set[asyncio.StreamWriter] = set()
         self._pumps: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -40,10 +40,10 @@ class Gate:
     async def _listen(self) -> asyncio.Server:
         return await asyncio.start_server(self._serve, "127.0.0.1", 0)
 
-    # What a test does
+    # Actions of a test
 
     def open(self) -> None:
-        """Lets everything pass again. Connections that were deaf are cut, because they have lost data."""
+        """Lets all data pass again. Connections that were deaf are closed, because they have lost data."""
         was_broken = self._mode in ("deaf", "half_open")
         self._set("open", cut=was_broken)
 
@@ -61,18 +61,18 @@ class Gate:
         self._set("shut", cut=True)
 
     def lose_at_commit(self, mode: str) -> None:
-        """The next COMMIT arrives, and its answer does not: from then on the gate is `deaf`, `half_open` or `shut`."""
+        """The next COMMIT arrives, and its response does not: then the gate is `deaf`, `half_open` or `shut`."""
         self._at_commit = mode
 
     def is_lost(self) -> bool:
-        """That COMMIT has come."""
+        """Returns whether that COMMIT has arrived."""
         return not self._at_commit
 
     def _look(self, data: bytes) -> None:
         if self._at_commit and b"COMMIT\0" in data:
             self._mode, self._at_commit = self._at_commit, ""
             if self._mode == "shut":
-                self._loop.call_later(0.05, self._cut)  # by then it has arrived
+                self._loop.call_later(0.05, self._cut)  # it has arrived by then
 
     def _cut(self) -> None:
         for writer in list(self._writers):
@@ -100,7 +100,7 @@ class Gate:
         self._thread.join(10)
         self._loop.close()
 
-    # What passes
+    # Traffic
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._writers.add(writer)
@@ -111,7 +111,7 @@ class Gate:
                 self._writers.add(back)
                 await self._join(reader, writer, there, back)
         except OSError:
-            pass  # the database itself is away
+            pass  # the database itself is not reachable
         finally:
             for end in (writer, back):
                 if end is not None:
@@ -134,7 +134,7 @@ class Gate:
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, passes: Callable[[], bool],
         look: Callable[[bytes], None] = lambda data: None,
     ) -> None:  # fmt: skip
-        # A line that is slow is not narrow: pieces follow each other closely, each with its own delay, in their order.
+        # A slow line is not narrow: pieces follow each other closely, each with its own delay, in their order.
         under_way: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue()
         sender = asyncio.ensure_future(self._send(under_way, writer))
         try:
@@ -143,7 +143,7 @@ class Gate:
                     if passes():
                         under_way.put_nowait((self._arrives_at(), data))
                     look(data)
-            if passes():  # else nobody is told that it has ended
+            if passes():  # otherwise neither end learns of the close
                 under_way.put_nowait((self._arrives_at(), b""))
                 await sender
         finally:

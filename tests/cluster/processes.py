@@ -24,9 +24,9 @@ _SERVES = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 
 def wait_until(condition: Callable[[], T], seconds: float, what: str, pause: float = 0.02) -> T:
-    """The first truthy answer of `condition`; AssertionError with `what` when it never comes.
+    """Returns the first truthy result of `condition`. Raises AssertionError with `what` if there is none in time.
 
-    `seconds` is what an idle machine needs at most. It bounds a hang and asserts no speed: a busy machine gets more.
+    `seconds` is the most that an idle machine needs. It bounds a hang and asserts no speed: a busy machine gets more.
     """
     seconds = max(seconds, PATIENCE_SECONDS)
     deadline = time.monotonic() + seconds
@@ -39,16 +39,16 @@ def wait_until(condition: Callable[[], T], seconds: float, what: str, pause: flo
         time.sleep(pause)
 
 
-# A server starts in so long, at most, on a machine that does nothing else: as a program, and as a fork.
+# The longest start of a server on an idle machine: as a program, and as a fork.
 IDLE_START_SECONDS, IDLE_FORK_SECONDS = 1.5, 0.3
 MOST_SLOWNESS = 6.0
 
 
 class Slowness:
-    """How much slower this machine is just now than an idle one: 1, unless the latest start of a server took longer.
+    """How much slower this machine currently is than an idle one: 1, unless the last start of a server took longer.
 
-    Scenarios take their leads, spans and leases times this, so that what they mean to happen before something else
-    does so on a busy machine, too.
+    Scenarios multiply their leads, spans and leases by this, so that their order of events is the same on a busy
+    machine.
     """
 
     def __init__(self) -> None:
@@ -75,14 +75,14 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """One connection a request: a kept one could be closed under us by a server that is meant to live."""
+    """Sends each request on a new connection: the server could close a kept one."""
 
     def __init__(self, port: int = 0, timeout: float = PATIENCE_SECONDS) -> None:
         self.port = port
         self.timeout = timeout
 
     def request(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
-        """A body of bytes goes as it is, anything else as JSON. ConnectionError if no whole answer came."""
+        """Bytes are sent unchanged, anything else as JSON. Raises ConnectionError without a complete response."""
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode()
         target = path if path.startswith(_ROOTS) else f"/api/v1{path}"
@@ -113,7 +113,7 @@ class Client:
         return self.request("DELETE", path, headers=_named(headers))
 
     def pages(self, path: str, field: str) -> list[dict[str, Any]]:
-        """All rows of a list, page by page with its cursor."""
+        """Returns all rows of a list, page by page with its cursor."""
         rows: list[dict[str, Any]] = []
         cursor = ""
         while True:
@@ -140,21 +140,21 @@ class Server:
         self.client = Client()
         self.process: subprocess.Popen[bytes] | ForkedProcess | None = None
         self._settings = {"ALLOW_PRIVATE_TARGETS": "true", "LOG_LEVEL": "warning", "METRICS_PORT": "0", **settings}
-        # Tests share a receiver and fail on purpose: what one does must not have another's runs skipped.
+        # Tests share a receiver and fail on purpose: failures of one test must not skip executions of another.
         self._settings.setdefault("CIRCUIT_BREAKER_THRESHOLD", "1000")
         self._starts = 0
-        self.port = 0  # a free one, unless a test wants it back on the same
+        self.port = 0  # a free port, unless a test restarts the server on the same one
         folder.mkdir(parents=True, exist_ok=True)
 
     def launch(self, environment: Mapping[str, str] | None = None, **settings: str) -> None:
-        """Start the process and return at once; extra settings hold for this start only."""
+        """Starts the process and returns at once; the extra settings apply to this start only."""
         self._starts += 1
         names = {f"DUETIME_{name}": value for name, value in {**self._settings, **settings}.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("DUETIME_")}
         program, port = Path(sys.executable).with_name("duetime"), str(self.port)
         command = [str(program), "serve", "--port", port, "--data", str(self.data)]
         with self._log("out").open("wb") as out, self._log("err").open("wb") as err:
-            if environment:  # it may hold what the interpreter reads as it starts
+            if environment:  # it may have variables that the interpreter reads at its start
                 self.process = subprocess.Popen(
                     command, stdout=out, stderr=err, cwd=self.folder, env={**inherited, **names, **(environment or {})},
                     preexec_fn=end_with_parent,
@@ -186,7 +186,7 @@ class Server:
         return self.process.poll()
 
     def wait(self, seconds: float) -> int:
-        """Its exit code. `seconds` bounds a hang, as those of `wait_until` do."""
+        """Returns the exit code. `seconds` bounds a hang, as in `wait_until`."""
         assert self.process is not None
         return self.process.wait(max(seconds, PATIENCE_SECONDS))
 

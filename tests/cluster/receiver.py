@@ -1,7 +1,7 @@
 """A target that keeps a durable log: `python receiver.py LOG` listens on loopback and prints its port.
 
-One line for each request, on disk (fsync) before the request is answered; requests that come together share an fsync.
-A request whose sender went away before it was answered has a line too, without `t_end`. What to answer is in the path:
+It writes one line for each request to disk (fsync) before the response; concurrent requests share an fsync.
+A request whose sender disconnected before the response has a line without `t_end`. The path selects the response:
 
     /status/503          that status
     /fail-until/3        500 until attempt 3
@@ -35,7 +35,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Diary:
-    """Lines to disk; while one fsync is under way the next group gathers."""
+    """Writes lines to disk; during one fsync the next group of lines collects."""
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)

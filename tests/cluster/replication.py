@@ -6,14 +6,14 @@ from cluster.database import Database, Postgres
 from cluster.processes import wait_until
 
 NAME = "duetime"
-STANDBY = "walreceiver"  # what a standby calls itself unless it is told otherwise
+STANDBY = "walreceiver"  # the default application name of a standby
 
 
 class Pair:
-    """`primary` is the server that takes writes: the other one after `promote`.
+    """`primary` is the server that accepts writes: the other one after `promote`.
 
-    What the primary has acknowledged, the standby has: a commit waits for it. That is what makes it possible to say
-    that nothing is lost.
+    The standby has everything that the primary has acknowledged: a commit waits for it. So tests can check that nothing
+    is lost.
     """
 
     def __init__(self) -> None:
@@ -28,12 +28,12 @@ class Pair:
 
     @property
     def url(self) -> str:
-        """Both servers, in an order that stays: after a failover the first is the old one."""
+        """Both servers, in a fixed order: after a failover the first is the old one."""
         hosts = ",".join(f"127.0.0.1:{server.port}" for server in self._servers)
         return f"postgresql://postgres@{hosts}/{NAME}?sslmode=disable&target_session_attrs=read-write"
 
     def tell_primary(self, sql: str) -> None:
-        """A setting of the server: it holds for the sessions that are open, too."""
+        """Changes a setting of the server, for open sessions too."""
         database = Database(self.primary, "postgres")
         database.run(sql)
         database.run("SELECT pg_reload_conf()")
@@ -58,7 +58,7 @@ class Pair:
 
 
 class PairDatabase(Database):
-    """The database of a pair, wherever the primary is now."""
+    """The database of a pair, on whichever server is the primary."""
 
     def __init__(self, pair: Pair) -> None:
         super().__init__(pair.primary, NAME)

@@ -10,7 +10,7 @@ from typing import Any
 from cluster.checker import AcknowledgedJob, History, Objectives, Report, check, instant, shown
 from cluster.processes import Answer, Receiver, Server, now_ms, slowness, wait_until
 
-LOST_ATTEMPTS = 4  # what a run may lose with its nodes before it is given up
+LOST_ATTEMPTS = 4  # executions that are lost with their nodes this often become dead letters
 
 Body = dict[str, Any]
 
@@ -20,33 +20,33 @@ class Scenario:
         self.server = server
         self.receiver = receiver
         self.jobs: list[AcknowledgedJob] = []
-        self.crashes: list[int] = []  # when
+        self.crashes: list[int] = []  # their instants
 
     def body(self, schedule: str, path: str = "/ok", **fields: Any) -> Body:
         return {"name": "a job", "schedule": schedule, "payload": {"url": self.receiver.url(path)}, **fields}
 
     def lasting(self, ms: float) -> int:
-        """So many milliseconds, or more on a machine that is busy."""
+        """Returns this many milliseconds, or more on a busy machine."""
         return round(ms * slowness.factor)
 
     def soon(self, ms: float) -> int:
-        """The instant that many milliseconds from now, or later on a machine that is busy."""
+        """Returns the instant this many milliseconds from now, or later on a busy machine."""
         return now_ms() + self.lasting(ms)
 
     def at(self, at: int, path: str = "/ok", **fields: Any) -> Body:
         return self.body(shown(at), path, **fields)
 
-    # What a client does
+    # Actions of a client
 
     def create(self, body: Body) -> AcknowledgedJob:
-        """Create a job, repeating the request with its key if the server dies under it."""
+        """Creates a job, and repeats the request with its key if the server dies during it."""
         answer = self.insist("/jobs", body, str(uuid.uuid4()))
         return self._acknowledge(body, answer)
 
     def create_for(self, ms: int, since: int, body: Body) -> AcknowledgedJob:
-        """Create a job that ends `ms` after `since`, or after now if that is later.
+        """Creates a job that ends `ms` after `since`, or after now if that is later.
 
-        If that is over before a server that died under the request serves again, a later end is chosen.
+        If the server died during the request and serves again only after that end, the job gets a later end.
         """
         while True:
             ending = {**body, "end_at": shown(max(since, now_ms()) + ms)}
@@ -75,10 +75,10 @@ class Scenario:
         made = zip(bodies, answer.json()["created"], strict=True)
         self.jobs += [acknowledged(body, {"job_id": job_id}) for body, job_id in made]
 
-    # What becomes of the server
+    # Faults of the server
 
     def revive(self) -> None:
-        """The server died by kill -9, or is about to: start it again, with no crash in store for it."""
+        """Starts the server again after kill -9, or just before it, without a configured crash."""
         assert self.server.wait(10) == -signal.SIGKILL, self.server.errors()
         self.crashes.append(now_ms())
         self.server.start()
@@ -92,7 +92,7 @@ class Scenario:
             wait_until(lambda: self.server.returncode() is not None, seconds, "the server dies at its crash point")
             self.revive()
 
-    # What came of it
+    # Results
 
     def wait_for_quiet(self, seconds: float = 30.0) -> None:
         """No job has a run left and no execution is open."""

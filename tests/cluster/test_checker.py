@@ -14,7 +14,7 @@ def test_a_stale_write_that_the_database_recorded_fails_the_check() -> None:
 
 
 def test_an_execution_whose_first_request_was_late_fails_the_check() -> None:
-    """One that was lost with its node before it was sent is late by the handover, whatever its attempt."""
+    """An execution that was lost with its node before it was sent is late by the handover, with any attempt number."""
     row, lines = ran(ONCE, UNTIL - 3000, attempts=2, late=2000)
     history = replace(clean(), jobs=[ONCE], executions=[row], requests=lines[1:], stored_jobs=frozenset({ONCE.job_id}))
     history = replace(history, jobs=[replace(ONCE, schedule=row["scheduled_at"])])

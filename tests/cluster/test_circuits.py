@@ -23,7 +23,7 @@ def test_both_nodes_stop_calling_a_target_and_one_execution_probes_it(cluster: C
     cluster.start("a", "b", **settings)
     once = {"retry_policy": {"max_retries": 0}}
     begin, span = cluster.soon(1500), cluster.lasting(3 * COOLDOWN_MS)
-    cluster.create_spread(300, begin, begin + span, "/status/500", **once)  # on both: their shards are spread
+    cluster.create_spread(300, begin, begin + span, "/status/500", **once)  # on both nodes
     cluster.create_spread(300, begin, begin + span, "/well", **once)
     cluster.wait_for_quiet(40)
     circuits = [node.client.get("/circuits").json()["circuits"] for node in cluster.nodes.values()]

@@ -20,15 +20,15 @@ pytestmark = pytest.mark.slow
 
 BURST = 1000
 MOST_IN_FLIGHT = 64  # against one endpoint
-# Results are written down as they come: what a kill finds unwritten is a part of the burst, never most of it. The
-# target takes its time, so that a burst lasts much longer than results are gathered, on a fast machine too.
+# Results are written as they arrive: a kill finds a part of the burst unwritten, and never most of it. The target
+# is slow, so that a burst lasts much longer than results are gathered, on a fast machine too.
 MOST_UNRECORDED = BURST // 2
 SLOW = "/slow/0.15"
 FAR = "2099-01-01T00:00:00Z"
 
 
 def burst(scenario: Scenario, lead_ms: int, path: str = "/ok") -> int:
-    """1,000 webhooks due at one instant, which is answered."""
+    """1,000 webhooks that are due at one instant, which is returned."""
     at = scenario.soon(lead_ms)
     scenario.create_batch([scenario.at(at, path) for _ in range(BURST)])
     return at
@@ -79,7 +79,7 @@ class TestKillDuringABurst:
         scenario.assert_green(Objectives(most_repeated=MOST_UNRECORDED))
 
 
-# Creates come one after the other, a commit each: 30 is among them, 86 among the fires and finishes after.
+# Creates come one after the other, with one commit each: commit 30 is a create, commit 86 a later fire or finish.
 @pytest.mark.parametrize(
     "crash_at",
     [
@@ -104,7 +104,7 @@ def test_a_crash_at_a_named_point_loses_nothing(scenario: Scenario, crash_at: st
     scenario.assert_green(Objectives(most_repeated=100))
 
 
-def test_creates_that_a_kill_cuts_off_are_repeated_with_their_key_and_made_once(scenario: Scenario) -> None:
+def test_creates_that_a_kill_interrupts_are_repeated_with_their_key_and_stored_once(scenario: Scenario) -> None:
     server, clients, each = scenario.server.start(), 6, 80
     answers: dict[str, str] = {}
     deadline = time.monotonic() + PATIENCE_SECONDS
@@ -122,7 +122,7 @@ def test_creates_that_a_kill_cuts_off_are_repeated_with_their_key_and_made_once(
                 if answer.status == 201:
                     answers[name] = answer.json()["job_id"]
                     break
-                assert answer.status == 409, answer  # the first one is under way: come back
+                assert answer.status == 409, answer  # the first request is still running: repeat it later
 
     threads = [threading.Thread(target=create, args=(client,)) for client in range(clients)]
     for thread in threads:
@@ -142,16 +142,16 @@ def test_creates_that_a_kill_cuts_off_are_repeated_with_their_key_and_made_once(
 def test_random_kills_over_six_seconds_of_recurring_jobs_miss_no_instant(scenario: Scenario) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")  # noqa: T201 (shown when it fails)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     scenario.server.start()
-    end = scenario.soon(6000)  # long after the last of the creates
+    end = scenario.soon(6000)  # long after the last create
     end_at = scenario.at(end)["schedule"]
     for number in range(60):
         schedule = ("every 1s", "* * * * * *", "*/2 * * * * *", "every 2s")[number % 4]
         overlap = ("skip", "allow", "queue_one", "queue_all")[number // 4 % 4]
         scenario.create(scenario.body(schedule, end_at=end_at, overlap=overlap))
     while now_ms() < end:
-        time.sleep(chance.uniform(0.3, 1.4))  # the fault itself: a moment that nobody chose
+        time.sleep(rng.uniform(0.3, 1.4))  # the fault: a random moment
         scenario.kill()
         scenario.server.start()
     scenario.wait_for_quiet()
@@ -160,7 +160,7 @@ def test_random_kills_over_six_seconds_of_recurring_jobs_miss_no_instant(scenari
 
 
 class TestSigterm:
-    def test_in_the_middle_of_a_burst_it_drains_exits_0_and_the_rest_runs_later(self, scenario: Scenario) -> None:
+    def test_a_node_in_a_burst_drains_and_exits_0_and_the_rest_runs_later(self, scenario: Scenario) -> None:
         server = scenario.server
         server.start(DISPATCHER_DRAIN_TIMEOUT="1s", HTTP_SHUTDOWN_TIMEOUT="1s")
         burst(scenario, 1500, "/slow/0.2")
@@ -172,9 +172,7 @@ class TestSigterm:
         scenario.wait_for_quiet()
         scenario.assert_green(Objectives(most_repeated=2 * MOST_IN_FLIGHT))
 
-    def test_with_time_enough_everything_it_had_claimed_ends_and_nothing_is_sent_twice(
-        self, scenario: Scenario
-    ) -> None:
+    def test_with_enough_time_all_claims_end_and_none_is_sent_twice(self, scenario: Scenario) -> None:
         server = scenario.server.start()
         burst(scenario, 1500, "/slow/0.05")
         requests_reach(scenario, 200)
@@ -207,7 +205,7 @@ class TestRetries:
         server.start()
         scenario.wait_for_quiet()
         report = scenario.assert_green()
-        assert report.counts["requests"] == 150  # three each: no attempt was lost, none was one too many
+        assert report.counts["requests"] == 150  # three each: no attempt was lost, and none was repeated
         ended = Counter(row["state"] for row in server.client.pages("/executions", "executions"))
         assert ended == {"COMPLETED": 25, "FAILED": 25}
         assert server.client.get("/dead-letters").json()["total"] == 25
@@ -228,7 +226,7 @@ class TestPoison:
 
 
 def start_to_crash(server: Server) -> None:
-    """Start with the crash in store again: it may be dead before it serves."""
+    """Starts the server with the crash configured again: it may die before it serves."""
     try:
         server.start(CRASH_AT="before_attempt")
     except AssertionError:

@@ -19,7 +19,7 @@ from patience import PATIENCE_SECONDS
 pytestmark = pytest.mark.slow
 
 FAR = "2099-01-01T00:00:00Z"
-CONNECTIONS = 18  # two nodes of the smallest size may have eight each, and the test wants to look
+CONNECTIONS = 18  # two nodes of the smallest size may have eight each, and the test needs some
 
 
 class Asked(NamedTuple):
@@ -112,7 +112,7 @@ def test_a_crash_of_the_database_in_the_middle_of_a_burst_loses_and_doubles_noth
 
 
 def stay_away(cluster: Cluster, seconds: float) -> None:
-    """Gone in the middle of a burst; jobs are due all the while."""
+    """The database is away during a burst; jobs are due all the time."""
     cluster.start("a", "b")
     seconds = cluster.lasting(seconds * 1000) / 1000
     begin = cluster.soon(1500)

@@ -1,6 +1,6 @@
 """The database fails over to its standby under load: the nodes follow, and nothing is missed, doubled or lost.
 
-The pair replicates synchronously, so what was acknowledged is on the standby; with less than that it could be lost.
+The pair replicates synchronously, so acknowledged data is on the standby; otherwise it could be lost.
 """
 
 from __future__ import annotations
@@ -55,14 +55,14 @@ def assert_carried_on(cluster: Cluster) -> None:
     assert report.counts["executions"] == JOBS
 
 
-def test_a_primary_that_dies_is_replaced_by_its_standby_and_nothing_is_missed_or_doubled(
+def test_a_dead_primary_is_replaced_by_its_standby_and_nothing_is_missed_or_doubled(
     replicated: Cluster, pair: Pair
 ) -> None:
     begin_load(replicated)
     with people_who_ask(replicated):
         pair.primary.stop("immediate")
         pair.promote()
-        replicated.create(replicated.body("2099-01-01T00:00:00Z"))  # it takes writes again
+        replicated.create(replicated.body("2099-01-01T00:00:00Z"))  # it accepts writes again
     assert_carried_on(replicated)
 
 
@@ -77,7 +77,7 @@ def test_nodes_leave_a_primary_that_becomes_read_only_although_connections_stay_
     assert_carried_on(replicated)
 
 
-# Every write of the store is refused, while the heartbeat, on its own connection, goes through.
+# Every write of the store is refused, while the heartbeat, on its own connection, succeeds.
 NO_WRITES = """
 import os
 import asyncpg

@@ -68,7 +68,7 @@ class TestDiskFull:
         limit_file_size(scenario.server, 600 * KILOBYTE)
 
         def health_when_full() -> Answer | None:
-            """Between a create that does not fit and the look at it, something smaller may have fitted."""
+            """Between a create that does not fit and the check, something smaller may have fitted."""
             assert_refused_for_now(fill(scenario))
             health = scenario.server.client.get("/health?verbose=true")
             return health if health.status == 503 else None

@@ -13,8 +13,8 @@ from cluster.test_planted_faults import faulty
 
 pytestmark = pytest.mark.slow
 
-# What the long runs measure: an idle machine is theirs.
-MEASURING = 1.0  # seconds: what a look from outside adds
+# The long runs measure on an otherwise idle machine.
+MEASURING = 1.0  # seconds: the error of a measurement from outside
 UNRECORDED_MS = 500
 FAR = "2099-01-01T00:00:00Z"
 
@@ -30,7 +30,7 @@ def kill_again_and_again(
     every = cluster.lasting(every * 1000) / 1000
     begin = cluster.soon(2500 + jobs // 4)
     end = begin + cluster.lasting(seconds * 1000)
-    cluster.create_spread(jobs, begin, end, "/slow/0.2")  # so that a kill finds some under way
+    cluster.create_spread(jobs, begin, end, "/slow/0.2")  # so that a kill interrupts some
     create_recurring(cluster, end)
     wait_until(lambda: now_ms() > begin, 60, "the first is due", 0.005)
     kills = 0
@@ -56,7 +56,7 @@ def create_recurring(cluster: Cluster, end: int) -> None:
 def test_two_nodes_with_one_killed_repeatedly_miss_and_double_nothing(cluster: Cluster) -> None:
     cluster.start("a", "b")
     create_recurring(cluster, cluster.soon(6000))
-    with cluster.steady_load("/slow/0.4"):  # so that a kill finds some under way
+    with cluster.steady_load("/slow/0.4"):  # so that a kill interrupts some
         for victim, survivor in (("b", "a"), ("a", "b")):
             cluster.wait_for_requests(40)
             cluster.kill_node(victim)
@@ -80,7 +80,7 @@ def test_ten_thousand_jobs_over_a_minute_with_a_kill_every_ten_seconds(soak_clus
     kill_again_and_again(soak_cluster, jobs=10_000, seconds=60, every=10, objectives=objectives)
 
 
-# With half of the shards it looks at the cluster once an hour: what it learns sooner, somebody told it.
+# With half of the shards it reads the cluster once an hour: anything earlier is the effect of a hint.
 LOOKS_SELDOM = """
 from duetime.engine import membership
 whole = membership.next_look_in
@@ -90,7 +90,7 @@ membership.next_look_in = lambda view, node, beat: whole(view, node, beat if len
 
 def test_after_a_graceful_stop_the_other_node_owns_all_shards_before_its_next_heartbeat(cluster: Cluster) -> None:
     for name in ("a", "b"):
-        cluster.add(name, NODE_LEASE_SECONDS="1h")  # nothing expires: that would wake it, too
+        cluster.add(name, NODE_LEASE_SECONDS="1h")  # nothing expires: an expiry would wake it, too
     cluster.nodes["a"].start(faulty(cluster.nodes["a"], LOOKS_SELDOM))
     cluster.start("b")
     begin = now_ms() + 1000
@@ -105,7 +105,7 @@ def test_after_a_graceful_stop_the_other_node_owns_all_shards_before_its_next_he
 
 
 def restart_in_turn(cluster: Cluster, objectives: Objectives) -> None:
-    # The interval passes many times: the node that does no housekeeping must not mind.
+    # The interval passes many times: the node without the housekeeping must ignore it.
     cluster.start("a", "b", RECONCILE_INTERVAL="1s")
     begin = cluster.soon(2000)
     end = begin + cluster.lasting(13_000)
@@ -123,7 +123,7 @@ def restart_in_turn(cluster: Cluster, objectives: Objectives) -> None:
 
 
 def test_a_rolling_restart_under_steady_load_misses_and_doubles_nothing(cluster: Cluster) -> None:
-    # The interval passes many times: the node that does no housekeeping must not mind.
+    # The interval passes many times: the node without the housekeeping must ignore it.
     cluster.start("a", "b", RECONCILE_INTERVAL="1s")
     create_recurring(cluster, cluster.soon(5000))
     with cluster.steady_load("/slow/0.1"):

@@ -1,7 +1,7 @@
 """An owner is suspended for longer than its lease and resumes later, as after a long collection or SIGSTOP.
 
-What it comes back with is old: its shards have another owner, its runs were taken over. It must write nothing, join
-anew, and get its share again. The last tests take the fence out, which must show.
+Its state is old when it resumes: its shards have another owner, and its executions were taken over. It must write
+nothing, join again, and get its share again. The last tests remove the fence, and the checker must report that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow
 
 
 def rest(since: int, seconds: float) -> None:
-    """The fault itself: it takes that long."""
+    """The fault: it takes this long."""
     wait_until(lambda: now_ms() >= since + seconds * 1000, seconds + 5, "the pause is over", 0.01)
 
 
@@ -41,7 +41,7 @@ class TestAStoppedOwner:
         cluster.assert_green()
 
     def test_with_a_long_queue_in_memory_sends_nothing_when_it_resumes(self, cluster: Cluster) -> None:
-        """Other nodes have taken over the executions that it had claimed but not begun."""
+        """Waits until other nodes have taken over the executions that it had claimed but not begun."""
         stop_in_a_burst(cluster, fault="")
         assert len(stale_requests(cluster)) <= BETWEEN_LOOK_AND_WRITE
 
@@ -55,9 +55,9 @@ class TestAStoppedOwner:
         assert len(stale_requests(cluster)) == BETWEEN_LOOK_AND_WRITE
 
 
-# Of all that it had claimed, a node that is stopped past its lease may send one request when it comes back: the one
-# that it was about to write, having looked at the lease. One thread sends them all, each after a look of its own; what
-# was written before the stop is the kernel's, and arrived meanwhile. No process can look and write in one step: for
+# A node that is stopped for longer than its lease may send one request of all its claims when it resumes: the one that
+# it was about to write after its check of the lease. One thread sends all requests, with a check before each; requests
+# written before the stop are in the kernel, and arrived meanwhile. No process can check and write in one step: for
 # that one request the target has the fencing token.
 BETWEEN_LOOK_AND_WRITE = 1
 
@@ -110,7 +110,7 @@ Connection.connection_made = lambda self, transport: whole(self, Transport(trans
 
 
 def stop_in_a_burst(cluster: Cluster, fault: str) -> None:
-    """`a` stops at the point that the fault names, or at any; `b` runs the whole burst; `a` resumes."""
+    """`a` stops at the point of the fault, or at any; `b` runs the whole burst; `a` resumes."""
     first = cluster.nodes["a"]
     first.start(faulty(first, STOPS + fault))
     cluster.start("b")
@@ -128,14 +128,14 @@ def stop_in_a_burst(cluster: Cluster, fault: str) -> None:
 
 
 def stale_requests(cluster: Cluster) -> set[str]:
-    """The executions that were requested though another node had them. No other fault is let pass."""
+    """Returns the executions that were requested although another node had them. Fails on any other fault."""
     report = cluster.check()
     assert report.verdicts <= {"STALE"}, report
     assert not cluster.database.stale_writes()
-    return {sentence.split()[1] for sentence in report.faults["STALE"]}  # of some there are two sentences
+    return {sentence.split()[1] for sentence in report.faults["STALE"]}  # some have two sentences
 
 
-# Stopped between its look at the lease and its write: the worst moment there is.
+# Stopped between its check of the lease and its write: the worst moment.
 STOP_BEFORE_FIRE = """
 import os, signal
 from duetime.domain import commands
@@ -150,7 +150,7 @@ async def apply(self, commands_):
 PostgresStore.apply = apply
 """
 
-# A successor that has fenced its shards and then hangs: nothing but the epoch stands between the old owner and a fire.
+# A successor that has fenced its shards and then hangs: only the epoch prevents a fire of the old owner.
 HANGS_AFTER_FENCE = """
 import asyncio, os
 from duetime.engine.reconciler import Reconciler
@@ -192,7 +192,7 @@ def stop_between_look_and_write(cluster: Cluster, fence: str) -> None:
     wait_until(lambda: cluster.database.rows(fenced)[0][0] == 64, 15, "the other has fenced all shards")
     cluster.go_on("a")
     wait_until(lambda: "joins again" in first.errors(), 15, "it detects that its lease is lost")
-    cluster.wait_for_shares("a", "b")  # it is back: whatever it was about to write is written or refused
+    cluster.wait_for_shares("a", "b")  # it has joined again: its pending write was applied or refused
     (second.folder / "let-go").touch()
     cluster.wait_for_quiet()
 
@@ -215,7 +215,7 @@ def test_without_the_fence_the_same_scenario_fails(cluster: Cluster) -> None:
     assert "STALE" in report.verdicts, report
 
 
-# Stopped with a fire written and not committed: it holds locks on the shards, the timers and its own node.
+# Stopped with an uncommitted fire: it holds locks on the shards, the timers and its own node.
 STOP_BEFORE_COMMIT = """
 import os, signal
 from duetime.store.postgres import on_due, writer_connection

@@ -1,6 +1,6 @@
 """Faults planted in the running product, one at a time: the checker must report each of them.
 
-A fault is a `sitecustomize` module that the server's process alone finds on its path. Nothing of it is in the product.
+A fault is a `sitecustomize` module on the path of the server's process only. The product does not contain it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ async def run_once(self):
 Reconciler.run_once = run_once
 """
 
-# The plan forgets that a run was due: its timer moves on, and no execution is written.
+# The plan omits a due execution: its timer moves, and no execution is written.
 FORGETFUL_PLAN = """
 from duetime.engine.timer import Timer
 whole = Timer._plan
@@ -63,7 +63,7 @@ exact = Every.next_after
 Every.next_after = lambda self, after: min(exact(self, after), after + self.period // 2)
 """
 
-# The answer leaves a minute before the commit: what a store must never do.
+# The response is sent a minute before the commit, which a store must never do.
 HASTY_STORE = """
 import asyncio
 from duetime.domain import commands
@@ -79,7 +79,7 @@ SqliteStore.apply = apply
 
 
 def faulty(server: Server, fault: str) -> dict[str, str]:
-    """The environment in which the server's process has that fault."""
+    """Returns the environment in which the server's process has that fault."""
     folder = server.folder / "fault"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(fault)

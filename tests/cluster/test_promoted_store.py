@@ -27,7 +27,7 @@ def pair() -> Iterator[Pair]:
     pair.close()
 
 
-async def hears(speaker: PostgresBus, listener: list[Hint]) -> None:
+async def wait_for_hint(speaker: PostgresBus, listener: list[Hint]) -> None:
     """Waits until a hint reaches the other bus. (Hints that are sent while it does not listen are lost.)"""
     listener.clear()
     async with asyncio.timeout(60):
@@ -39,30 +39,30 @@ async def hears(speaker: PostgresBus, listener: list[Hint]) -> None:
 async def test_all_connections_of_a_node_move_from_the_old_primary_to_the_new_one(pair: Pair) -> None:
     store, registry = patient_store(pair.url), PostgresRegistry(pair.url, ttl_seconds=600, call_seconds=20)
     speaker, listener, newcomer = (PostgresBus(pair.url) for _ in range(3))
-    heard, heard_by_newcomer = list[Hint](), list[Hint]()
+    received, received_by_newcomer = list[Hint](), list[Hint]()
     await store.start()
     await registry.start()
     await speaker.start(lambda hint: None)
-    await listener.start(heard.append)
+    await listener.start(received.append)
     try:
         before = await add_job(store)
         node = int(await one(store, c.StartNode(NOW, "node-1")))
         await registry.join(node, "node-1", ["timer"])
-        await hears(speaker, heard)
+        await wait_for_hint(speaker, received)
         await asyncio.gather(*(store.count_jobs(JobQuery(TENANT)) for _ in range(8)))  # connections for reading
         await asyncio.to_thread(pair.make_primary_read_only)
         await asyncio.to_thread(pair.promote)
-        after = await add_job(store)  # tried again by the store itself: nobody is told
+        after = await add_job(store)  # retried by the store itself: the caller gets no error
         counts = await asyncio.gather(*(store.count_jobs(JobQuery(TENANT)) for _ in range(8)))
         assert counts == [2] * 8, "somebody reads on the old one"
         assert [(await job_of(store, job_id)).job_id for job_id in (before, after)] == [before, after]
         assert await store.check() is None
-        with pytest.raises(asyncpg.ReadOnlySQLTransactionError):  # what became of it, the next call tells
+        with pytest.raises(asyncpg.ReadOnlySQLTransactionError):  # the result shows in the next call
             await registry.renew(node)
         assert [member.node for member in (await registry.renew(node)).members] == [node]
-        await newcomer.start(heard_by_newcomer.append)  # it never knew the old one
-        await hears(speaker, heard_by_newcomer)
-        await hears(newcomer, heard)
+        await newcomer.start(received_by_newcomer.append)  # it has no connection to the old primary
+        await wait_for_hint(speaker, received_by_newcomer)
+        await wait_for_hint(newcomer, received)
     finally:
         for part in (speaker, listener, newcomer, registry, store):
             await part.stop()

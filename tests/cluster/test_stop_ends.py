@@ -15,7 +15,7 @@ from cluster.test_planted_faults import faulty
 pytestmark = pytest.mark.slow
 
 JOBS = 300
-HANGS = 120.0  # seconds: a process that has not ended by then never will
+HANGS = 120.0  # seconds: a process that has not ended by then hangs
 SHORT = {"DISPATCHER_DRAIN_TIMEOUT": "1s", "HTTP_SHUTDOWN_TIMEOUT": "1s"}
 PATIENT = {"DISPATCHER_DRAIN_TIMEOUT": "1h", "HTTP_SHUTDOWN_TIMEOUT": "1h"}
 
@@ -57,7 +57,7 @@ def lose_database(node: Node, how: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["deaf", "half_open", "shut", "stopped"])
-def test_a_node_whose_database_fails_during_commits_ends(node: Node, how: str) -> None:
+def test_a_node_ends_although_its_database_fails_during_commits(node: Node, how: str) -> None:
     begin_load(node, **SHORT)
     lose_database(node, how)
     node.server.signal(signal.SIGTERM)
@@ -85,7 +85,7 @@ def test_another_node_takes_over_executions_that_could_not_be_recorded(node: Nod
     assert report.counts["executions"] == JOBS
 
 
-# A thread that Python waits for as it exits, as one that reads a disk that does not answer.
+# Python waits for this thread at its exit, like for one that reads a disk that does not respond.
 THREAD_THAT_HANGS = """
 import threading, time
 threading.Thread(target=time.sleep, args=(3600,)).start()

@@ -26,7 +26,7 @@ time.time_ns = lambda: real_ns() + {seconds} * 10**9
 def test_a_wrong_clock_causes_an_alarm_and_no_early_pruned_or_missed_execution(cluster: Cluster, days: int):
     cluster.start("a")
     for _ in range(5):
-        cluster.create(cluster.body("immediate"))  # history, which a clock 40 days ahead has done with
+        cluster.create(cluster.body("immediate"))  # history that a clock 40 days ahead would prune
     cluster.wait_for_quiet()
     cluster.create_batch([cluster.at(now_ms() + DAY + number * DAY) for number in range(39)])
     wrong, port = cluster.add("b"), free_port()

@@ -1,4 +1,4 @@
-"""What the tests read of a frozen version: its recorded messages, and databases made from its SQL."""
+"""The data of a frozen version for the tests: its recorded messages, and databases made from its SQL."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def exchanges_of(version: str) -> list[Exchange]:
 
 
 def frames_of(stream: str) -> list[str]:
-    """The events of a stream of server-sent events, each as its text, without comments and the rest."""
+    """The events of a stream of server-sent events, each as its text, without comments and other lines."""
     return [f"{block}\n\n" for block in stream.split("\n\n")[:-1] if not block.startswith((":", "retry"))]
 
 

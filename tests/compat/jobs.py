@@ -39,4 +39,4 @@ def hang() -> None:
 
 @app.job(name="declared", schedule="0 3 * * *", tags={"from": "the app"})
 def declared() -> None:
-    """Declared by the app: its worker puts the job in place."""
+    """Declared by the app: its worker creates the job."""

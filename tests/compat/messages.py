@@ -1,4 +1,4 @@
-"""What the present version makes of each recorded operation: how it reads the request, what it sends, what it reads."""
+"""How the present version handles each recorded operation: how it reads the request, what it sends, what it reads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SOME_JOB = b'{"name": "some", "schedule": "@daily", "payload": {"url": "http://1
 
 
 class Kind(NamedTuple):
-    """`request`: how the server reads a body; None: there is none. `server`: what it sends; `client` reads it."""
+    """`request`: the type of the body for the server; None: no body. `server`: the type it sends; `client` reads it."""
 
     request: Read | None
     server: Any
@@ -120,19 +120,19 @@ KINDS: dict[str, Kind] = {
 
 
 def kind_of(one: Exchange) -> Kind:
-    """Of an operation that was carried out, or of one that was refused."""
+    """The types of a successful operation, or of a refused one."""
     if one.status >= 400:
         return Kind(None, Problem, ProblemBody)
     if one.operation == "follow_events":
         return Kind(None, None, None)
     kind = KINDS[one.operation]
-    if one.operation == "put_job_by_key":  # it creates a job, or responds with the one that it changed
+    if one.operation == "put_job_by_key":  # it creates a job, or returns the job that it changed
         return kind._replace(server=jobs.CreatedJob if one.status == 201 else jobs.JobView)
     return kind
 
 
 def request_of(one: Exchange) -> Any:
-    """Of a batch: its lines, of which the recording has a single one as the JSON that it is."""
+    """The lines of a batch. The recording of a single line is its JSON."""
     if one.operation != "create_jobs":
         return one.request
     return [json.loads(line) for line in one.request.splitlines()] if isinstance(one.request, str) else [one.request]
@@ -143,7 +143,7 @@ def is_stream(one: Exchange) -> bool:
 
 
 def missing(recorded: Any, present: Any, path: str = "") -> list[str]:
-    """Returns the places at which `present` lacks what was recorded, or has it otherwise. It may have more."""
+    """Returns the places at which `present` lacks a recorded value, or has another one. It may have more."""
     if isinstance(present, msgspec.Raw):
         present = msgspec.json.decode(present)
     if isinstance(recorded, dict):
@@ -166,7 +166,7 @@ def missing(recorded: Any, present: Any, path: str = "") -> list[str]:
 
 
 def _fields(struct: msgspec.Struct) -> dict[str, Any]:
-    """All fields under their names on the wire, also those that have their defaults."""
+    """All fields under their names in messages, including those with their defaults."""
     config = struct.__struct_config__
     names = zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
     fields = {encoded: getattr(struct, name) for name, encoded in names}

@@ -1,17 +1,17 @@
-"""Freezes the present version for the tests of later ones: its schemas, a database with rows, and what goes over HTTP.
+"""Freezes the present version for tests of later ones: its schemas, a database with rows, and its HTTP messages.
 
     PYTHONPATH=tests .venv/bin/python -m compat.record
 
-Run it once, for a release, on the commit of the release. It plays the scenario (scenario.py) on SQLite and on
+Run it once for each release, on the commit of the release. It plays the scenario (scenario.py) on SQLite and on
 PostgreSQL, and writes tests/compat/VERSION/:
 
-    COMMIT                   the commit that src was at
-    sqlite/, postgres/       schema.sql: what a fresh database has; fresh.sql: its rows; rows.sql: those of a database
+    COMMIT                   the commit of src
+    sqlite/, postgres/       schema.sql: a fresh schema; fresh.sql: its rows; rows.sql: rows of a database
                              that was used, instead of fresh.sql
     wire/OPERATION.json      requests and responses: one of each form for each kind of client, in the scenario's order
 
 Files differ between two recordings only in ids, instants, ports and random secrets, unless something has changed.
-The secrets are of a node that is gone: add the lines that tests/scan.py asks for to tests/scan_allowed.txt.
+The secrets belong to a removed node: add the lines that tests/scan.py prints to tests/scan_allowed.txt.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from duetime.store.sqlite.connection import FILE_NAME
 from duetime.store.sqlite.connection import migrate as migrate_sqlite
 from store.postgres_server import connected, fresh_database
 
-LONGEST_TEXT = 2000  # a longer one was sent to be refused for its size: it is recorded shortened
-# A worker sends as many polls and reports as time makes it send. Of each of these the first is recorded.
+LONGEST_TEXT = 2000  # a longer text was sent to be refused for its size: it is recorded shortened
+# The number of polls and reports of a worker depends on timing. The first of each is recorded.
 PROBES: dict[str, dict[str, Callable[[Any, Any], Any]]] = {
     "worker_poll": {"an assignment": lambda sent, got: got.get("assignments")},
     "worker_report": {
@@ -110,7 +110,7 @@ def record_sqlite(folder: Path, temporary: Path) -> list[Exchange]:
 
 
 async def record_postgres(folder: Path, temporary: Path) -> list[Exchange]:
-    """Returns what a node responds otherwise than on SQLite: how the cluster is."""
+    """Returns the parts of responses that differ from SQLite: the state of the cluster."""
     async with fresh_database() as url:
         await migrate(Address(url))
         registry = PostgresRegistry(url)
@@ -142,7 +142,7 @@ def _play_postgres(folder: Path, temporary: Path, url: str) -> list[Exchange]:
 
 
 def named(exchanges: Sequence[Exchange], node: Authorized) -> list[Exchange]:
-    """With the operation of each, by the paths of the node's own OpenAPI document."""
+    """Adds the operation of each, by the paths of the node's own OpenAPI document."""
     document = node.get("/openapi.json").json()
     paths = [
         (operation["operationId"], method.upper(), re.compile(re.sub(r"\\{[^/]+?\\}", "[^/]+", re.escape(path)) + "/?"))
@@ -159,7 +159,7 @@ def _operation(method: str, target: str, paths: Sequence[tuple[str, str, re.Patt
 
 
 def selected(exchanges: Sequence[Exchange]) -> Iterator[Exchange]:
-    """The first of each form, and all of the step `reads`. Those that the proxies saw and no scenario waited for."""
+    """The first of each form, and all of the step `reads`. The proxies may record more than the scenario sends."""
     seen: set[Any] = set()
     unprobed = {operation: dict(probes) for operation, probes in PROBES.items()}
     for one in exchanges:
@@ -192,7 +192,7 @@ def selected(exchanges: Sequence[Exchange]) -> Iterator[Exchange]:
 
 
 def all_structs() -> set[str]:
-    """The names of all structs that go over HTTP, but those that others are made from."""
+    """The names of all structs in HTTP messages, except those that are base classes."""
     modules = [import_module(f"duetime.wire.{found.name}") for found in iter_modules(duetime.wire.__path__)]
     found = {
         kind.__name__

@@ -1,7 +1,7 @@
 """A proxy on loopback that records each request that a client sends, and the response of the node.
 
-Each kind of client (the SDK, the command line, a worker, plain HTTP) has a proxy of its own, so a recording says which
-one sent a message. Credentials are not recorded.
+Each kind of client (the SDK, the command line, a worker, plain HTTP) has its own proxy, so a recording names the
+sender of a message. Credentials are not recorded.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._pass_on()
 
     def _relay(self, response: http.client.HTTPResponse) -> bytes:
-        """Sends each part as it comes, and returns all. A stream ends when the client goes away."""
+        """Forwards each part as it arrives, and returns all. A stream ends when the client disconnects."""
         answer = bytearray()
         with suppress(OSError, http.client.HTTPException):
             while part := response.read1(1 << 16):

@@ -1,7 +1,7 @@
-"""The recorded scenario: one node, its clients and a worker do everything once that goes over the wire.
+"""The recorded scenario: one node, its clients and a worker send every kind of message once.
 
-It leaves behind a database with jobs of each type, an execution in each state, keys, an audit and everything else that
-a table holds. What it waits for, it asks the node directly: only what a client of Duetime sends is recorded.
+It leaves a database with jobs of each type, an execution in each state, keys, an audit and rows in every other
+table. It polls the node directly: only messages of a client of Duetime are recorded.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from served import target
 TENANT = "acme"
 NODE = "node-1"
 JOBS = f"{Path(__file__).with_name('jobs.py')}:app"
-# Of every recording: what was encrypted with it can be read by a test.
+# The same in every recording: a test can decrypt its secrets.
 ENCRYPTION_KEY = f"k1:{b64encode(bytes(32)).decode()}"
 SIGNING_SECRET = f"whsec_{b64encode(bytes(32)).decode()}"
 OPEN = {"QUEUED", "RUNNING", "RETRYING"}
@@ -41,7 +41,7 @@ TOKEN = "Bearer of-the-target"
 
 
 class Actors:
-    """Those who use the node, each through a proxy; `raw` is an admin whose requests are not recorded."""
+    """The users of the node, each through a proxy; `raw` is an admin whose requests are not recorded."""
 
     def __init__(self, server: Server, recording: Recording, jwt_secret: str, stack: ExitStack) -> None:
         self.server, self.recording, self._jwt_secret = server, recording, jwt_secret
@@ -137,7 +137,7 @@ def played(folder: Path, database_url: str | None) -> Iterator[Actors]:
 
 
 class Play:
-    """The steps of the scenario. Each method is one, and names what it records."""
+    """The steps of the scenario. Each method is one step and names it."""
 
     def __init__(self, actors: Actors, url: str) -> None:
         self.actors, self.sdk, self.url = actors, actors.sdk, url
@@ -170,7 +170,7 @@ class Play:
 
     def stop_following(self) -> None:
         self.has_followed.set()
-        self.actors.raw.patch(f"/jobs/{self.jobs['kept']}", {"priority": 2})  # an event, with which the client stops
+        self.actors.raw.patch(f"/jobs/{self.jobs['kept']}", {"priority": 2})  # an event, at which the client stops
 
         def is_recorded() -> bool:
             return any(one.path == "/api/v1/events" for one in self.actors.recording.exchanges)
@@ -260,7 +260,7 @@ class Play:
         wait(self.jobs["cancelled"], "CANCELLED")
         bad = {"argv": ["/bin/sh", "-c", "echo out; echo err >&2; exit 3"]}
         bad_id = wait(self.create("exit 3", bad, type="script", retry_policy=NEVER), "FAILED")
-        # Redriven, but for the function of which there is no worker: the new execution stays in its state.
+        # Redriven, except for the function without a worker: the new execution stays in its state.
         sdk.redrive([dead[0]])
         sdk.redrive(http_status="4xx", limit=5, per_second=10)
         sdk.retry_execution(bad_id)
@@ -283,7 +283,7 @@ class Play:
             pass
 
     def functions(self) -> None:
-        """The worker's own: `worker-1` runs the app; then one by hand sends what a worker sends only after a fault."""
+        """The steps of a worker: worker-1 runs the app; then the test sends what a worker sends only after a fault."""
         self.step("functions")
         wait, http = self.actors.wait_for, self.actors.http
         ends = {"fail": "FAILED", "refuse": "FAILED", "later": "RETRYING"}
@@ -293,7 +293,7 @@ class Play:
             )
         for name, state in ends.items():
             wait(self.jobs[f"function {name}"], state)
-        # Cancelled while it runs: it can't be stopped in its thread, and is reported so.
+        # Cancelled while it runs: it can't be stopped in its thread, and its end is reported as cancelled.
         cancelled = wait(self.create("function cancelled", {"function": "hang"}, type="python"), "RUNNING")
         self.sdk.cancel_execution(cancelled)
         wait(self.jobs["function cancelled"], "CANCELLED")
@@ -375,7 +375,7 @@ class Play:
             sdk.retry_job(self.jobs["http"])
 
     def reads(self) -> None:
-        """Reads of what is there in the end: a test repeats them on the same database with a later version."""
+        """Reads of the final state: a test repeats them on the same database with a later version."""
         sdk, jobs = self.sdk, self.jobs
         self.step("reads")
         sdk.list_jobs().page(100)

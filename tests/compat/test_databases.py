@@ -1,4 +1,4 @@
-"""A database of a released version: the present one migrates it, reads all that is in it, and runs what is due."""
+"""A database of a released version: the present version migrates it, reads all its rows, and runs due executions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from store.postgres_server import connected, fresh_database, patient_store
 pytestmark = pytest.mark.filterwarnings("ignore::litestar.exceptions.base_exceptions.LitestarDeprecationWarning")
 JWT_SECRET = "a secret of this test alone, which signs nothing else"
 TYPES = {"http_request", "script", "sql_query", "python"}
-# Depends on the present time, or on what else the process knows.
+# Depends on the present time, or on other state of the process.
 VOLATILE = re.compile(r"^/(jobs/\d+/)?(next_run_time|next|summary|holds|holding)[/:]")
 
 
@@ -57,11 +57,11 @@ def version(request: pytest.FixtureRequest) -> str:
 
 
 def normal(text: str) -> list[str]:
-    """The statements, without regard to spaces."""
+    """The statements, ignoring spaces."""
     return [" ".join(statement.split()) for statement in text.split(";")]
 
 
-def test_a_fresh_database_on_sqlite_becomes_what_a_fresh_one_is_now(version: str, tmp_path: Path):
+def test_a_migrated_empty_sqlite_database_equals_a_new_one(version: str, tmp_path: Path):
     make_sqlite(tmp_path, sql_of(version, "sqlite", "schema", "fresh"))
     with closing(apsw.Connection(":memory:")) as fresh, closing(apsw.Connection(str(tmp_path / FILE_NAME))) as old:
         for connection in (fresh, old):
@@ -88,7 +88,7 @@ POSTGRES_SCHEMA = """
 """
 
 
-async def test_a_fresh_database_on_postgresql_becomes_what_a_fresh_one_is_now(version: str):
+async def test_a_migrated_empty_postgresql_database_equals_a_new_one(version: str):
     async with fresh_database() as old, fresh_database() as fresh:
         async with connected(old) as connection:
             await make_postgres(connection, sql_of(version, "postgres", "schema", "fresh"))
@@ -129,7 +129,7 @@ async def used(request: pytest.FixtureRequest, version: str, tmp_path: Path) -> 
 
 
 def settings_of(used: Used) -> Any:
-    """Of a node that runs nothing."""
+    """The settings of a node that runs nothing."""
     given = {
         "ROLES": "api", "METRICS_PORT": "0", "JWT_SECRET": JWT_SECRET, "ENCRYPTION_KEYS": ENCRYPTION_KEY,
         "SIGNING_SECRETS": SIGNING_SECRET, "ALLOW_SCRIPTS": "true", "ALLOW_SQL": "true",
@@ -161,7 +161,7 @@ async def reading(used: Used) -> AsyncIterator[Reader]:
         yield Reader(create_app(context, node.gate), context.clock.now())
 
 
-async def test_all_that_it_holds_is_read(used: Used, version: str):
+async def test_all_rows_of_a_migrated_database_are_read(used: Used, version: str):
     async with reading(used) as reader:
         ask = reader.ask
         page = await ask(operations.list_jobs().page(100))
@@ -186,7 +186,7 @@ async def test_all_that_it_holds_is_read(used: Used, version: str):
         assert (await ask(operations.list_workers())).workers
 
 
-async def test_its_audit_is_still_proven(used: Used):
+async def test_the_audit_of_a_migrated_database_is_verified(used: Used):
     await used.store.start()
     verifier = await verified(used.store)
     await used.store.stop()
@@ -195,8 +195,8 @@ async def test_its_audit_is_still_proven(used: Used):
 
 
 @pytest.mark.parametrize("used", ["sqlite"], indirect=True)  # the recorded responses are of this one
-async def test_what_was_read_is_read_again(used: Used, version: str):
-    """Each recorded read, with its filters: every field that was there then is there now, with the same value."""
+async def test_recorded_reads_of_a_migrated_database_return_the_same_values(used: Used, version: str):
+    """Each recorded read, with its filters: every recorded field is present, with the same value."""
     recorded = [one for one in exchanges_of(version) if one.step == "reads"]
     assert len(recorded) > 60
     async with reading(used) as reader:
@@ -211,7 +211,7 @@ def differences(one: Exchange, body: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("used", ["sqlite"], indirect=True)
-async def test_its_api_keys_still_open_it(used: Used, version: str):
+async def test_the_api_keys_of_a_migrated_database_are_accepted(used: Used, version: str):
     (made,) = [
         one.response
         for one in exchanges_of(version)
@@ -234,7 +234,7 @@ class AnyExecutor(ScriptedExecutor):
         return SUCCESS
 
 
-async def test_what_is_due_runs(used: Used):
+async def test_due_executions_of_a_migrated_database_run(used: Used):
     """Jobs of each type, and an execution whose next attempt was due."""
     async with AsyncExitStack() as stack:
         await used.store.start()

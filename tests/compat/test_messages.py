@@ -1,4 +1,4 @@
-"""Clients and workers of a released version still understand the present server, and it them: by recorded messages."""
+"""Clients and workers of a released version work with the present server, and it with them: by recorded messages."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_recorded_response_is_still_read_whole_by_the_client(operation: str
         if one.response is not None and not is_stream(one):
             read = msgspec.json.decode(msgspec.json.encode(one.response), type=kind_of(one).client)
             lost = missing(one.response, read)
-            if operation == "put_job_by_key" and one.status == 200:  # the client reads what a create has, of a job
+            if operation == "put_job_by_key" and one.status == 200:  # a job without the fields of a create
                 lost = [line for line in lost if not line.endswith("is missing")]
             assert not lost, one
 

@@ -1,4 +1,4 @@
-"""The part of curl that the pages use: `curl [-s] [-i] URL [-X M] [-H 'name: value'] [-d BODY]`."""
+"""The subset of curl that the pages use: `curl [-s] [-i] URL [-X M] [-H 'name: value'] [-d BODY]`."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Terminal:
         file.chmod(0o755)
 
     def try_to_type(self, block: str) -> str:
-        """Returns the output, or nothing if the block fails: it may be too early."""
+        """Returns the output, or nothing if the block fails because it runs too early."""
         try:
             return self.type(block)
         except AssertionError:
@@ -69,9 +69,9 @@ class Terminal:
 @pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """A target listens on 9000, and nothing on 9001."""
-    with target() as target_url, served(tmp_path) as url, socket.socket() as unheard:
-        unheard.bind(("127.0.0.1", 0))  # taken, but not listening: a connection is refused
-        nobody = f"127.0.0.1:{unheard.getsockname()[1]}"
+    with target() as target_url, served(tmp_path) as url, socket.socket() as silent_socket:
+        silent_socket.bind(("127.0.0.1", 0))  # used, but not listening: a connection is refused
+        nobody = f"127.0.0.1:{silent_socket.getsockname()[1]}"
         yield Terminal(tmp_path, url, port_9000=target_url.removeprefix("http://"), port_9001=nobody)
 
 
@@ -180,9 +180,9 @@ def test_jobs_are_chained(terminal: Terminal) -> None:
 
 
 def test_notifications_are_sent_when_an_execution_ends(terminal: Terminal) -> None:
-    made, heard, subscribed = blocks(ROOT / "docs/how-to/hear-how-it-ended.md", "bash run")
+    made, notified, subscribed = blocks(ROOT / "docs/how-to/hear-how-it-ended.md", "bash run")
     assert '"status":"PENDING"' in terminal.type(made)
-    wait_until(lambda: "COMPLETED" in terminal.try_to_type(heard), 30, "the notification of the failure was sent")
+    wait_until(lambda: "COMPLETED" in terminal.try_to_type(notified), 30, "the notification of the failure was sent")
     assert "execution.failed, job.paused" in terminal.type(subscribed)
 
 

@@ -57,8 +57,8 @@ def test_the_pictures_of_the_architecture_name_what_their_files_define() -> None
 
 
 def test_every_right_is_named_in_the_help_of_scope_and_in_the_table_of_rights() -> None:
-    told = CliRunner().invoke(cli, ["token", "create", "--help"], env={"COLUMNS": "400", "NO_COLOR": "1"}).output
-    (line,) = [line for line in told.splitlines() if "--scope" in line and "Only this right" in line]
+    help_text = CliRunner().invoke(cli, ["token", "create", "--help"], env={"COLUMNS": "400", "NO_COLOR": "1"}).output
+    (line,) = [line for line in help_text.splitlines() if "--scope" in line and "Only this right" in line]
     for right in Right:
         assert re.search(rf"\b{right}\b", line), right
     table = text("docs/how-to/let-people-in.md").split("## Who may do what")[1].split("\n## ")[0]

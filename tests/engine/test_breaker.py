@@ -267,9 +267,9 @@ async def test_opening_and_closing_a_circuit_publish_events(stage: Stage, execut
     for seconds in (120, 120):
         stage.clock.advance(seconds)
         await run_jobs(stage)
-    told = [(event.kind, event.at, event.tenant, event.data["url"]) for event in stage.events.list_kept()
+    published = [(event.kind, event.at, event.tenant, event.data["url"]) for event in stage.events.list_kept()
             if event.kind.startswith("circuit.")]  # fmt: skip
-    assert told == [
+    assert published == [
         ("circuit.opened", NOW, TENANT, URL),
         ("circuit.opened", NOW + 2 * MINUTE, TENANT, URL),
         ("circuit.closed", NOW + 4 * MINUTE, TENANT, URL),

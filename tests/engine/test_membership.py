@@ -30,10 +30,10 @@ class Line(MemoryRegistry):
         super().__init__(clock, TTL)
         self.cut: Collection[str] = ()
         self.answer_lost: Collection[str] = ()
-        self.before: Callable[[str], None] = lambda call: None  # while the call is on its way
-        self.after: Callable[[str], None] = lambda call: None  # while the answer is
+        self.before: Callable[[str], None] = lambda call: None  # called before the call is made
+        self.after: Callable[[str], None] = lambda call: None  # called before the response returns
         self.calls: list[str] = []
-        self.clear = asyncio.Event()  # unless it is, calls wait
+        self.clear = asyncio.Event()  # calls wait until it is set
         self.clear.set()
 
     async def _ask(self, call: str, deed: Callable[[], Any]) -> Any:

@@ -198,9 +198,9 @@ async def test_a_tenant_with_too_many_polls_is_refused_and_others_are_not(
     async with polling(stage, 3, HOSTILE), polling(stage, 2):
         await quiet(stage, 5)
         joined = await gateway.join(HOSTILE, "bob", Joining("host:9", (ADD,), 10))
-        with pytest.raises(RateLimited, match="fewer workers with more slots") as told:
+        with pytest.raises(RateLimited, match="fewer workers with more slots") as refused:
             await gateway.poll(HOSTILE, Polling(joined.worker_id, 1, 0))
-        assert told.value.retry_after > 0
+        assert refused.value.retry_after > 0
         assert await hand.poll() == []
     assert (await gateway.poll(HOSTILE, Polling(joined.worker_id, 1, 0))).assignments == []  # there is room again
 
@@ -212,9 +212,9 @@ async def test_a_closed_gateway_ends_open_polls_and_refuses_new_ones(stage: Stag
         stage.engine.term.worker_gateway.polls.close()
         assert await asyncio.gather(*asked) == [Polled()] * 3
     looks.forget()
-    with pytest.raises(Overloaded, match="ask another one") as told:
+    with pytest.raises(Overloaded, match="ask another one") as refused:
         await hand.poll(wait_seconds=30)
-    assert told.value.retry_after > 0
+    assert refused.value.retry_after > 0
     with pytest.raises(Overloaded):
         await hire(stage)
     assert looks.looks == []

@@ -61,7 +61,7 @@ BY_TYPE = {
     ErrorType.CONNECTION_ERROR: AGAIN,
     ErrorType.DNS_ERROR: AGAIN,
     ErrorType.TLS_ERROR: AGAIN,
-    ErrorType.HTTP_ERROR: AGAIN,  # by its status, see below
+    ErrorType.HTTP_ERROR: AGAIN,  # decided by its status, see below
     ErrorType.BLOCKED_TARGET: NEVER,
     ErrorType.CIRCUIT_OPEN: State.SKIPPED,
     ErrorType.EXIT_CODE: AGAIN,
@@ -108,7 +108,7 @@ async def test_the_http_status_decides_whether_there_is_a_retry(
     assert ((await stage.job(job_id)).status is JobStatus.PAUSED) == (status == 410)
 
 
-# Poison
+# Executions that kill their worker, or are rejected
 
 
 async def test_a_function_that_kills_its_worker_each_time_becomes_a_dead_letter(stage: Stage):
@@ -177,7 +177,7 @@ async def test_an_at_most_once_execution_is_not_repeated_when_its_node_expires(
     assert (found.state, found.dead, found.error_type) == (State.FAILED, True, ErrorType.LEASE_LOST)
 
 
-# Driven again
+# Redrive
 
 
 async def test_a_dead_letter_that_is_redriven_while_its_circuit_is_open_stays_one(

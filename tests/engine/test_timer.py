@@ -410,7 +410,7 @@ async def test_a_job_created_while_a_page_is_being_read_fires_at_its_own_instant
 
 async def test_a_job_with_an_unreadable_schedule_is_paused_and_others_fire(stage: Stage, executor: ScriptedExecutor):
     await stage.join()
-    gone = spec("* * * * *", timezone="Europe/Atlantis")  # a zone that an older tz database had
+    gone = spec("* * * * *", timezone="Europe/Atlantis")  # a zone that only an older tz database has
     made = new_job(spec("* * * * *"), now=stage.clock.now())
     unreadable = msgspec.structs.replace(made, spec=gone)
     await stage.apply(c.CreateJobs(NOW, (unreadable,)))

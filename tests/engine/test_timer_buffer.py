@@ -196,31 +196,31 @@ async def test_every_timer_is_taken_once_in_any_order(
     monkeypatch.setattr(timer_buffer, "READ_PAGE", 3)
     monkeypatch.setattr(timer_buffer, "BURST_PAGE", 5)
     buffer.most_held = 12
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     now, late_by, added = NOW, [0], 0
     taken: list[str] = []
     looked_back_at = NOW
     while now < NOW + 5 * SECOND:
-        for _ in range(chance.choice([0, 0, 0, 1, 2, 9])):
-            due_at = now + chance.choice([0, 0, 1, 50, 300, 499, 700, 2000])
-            count = chance.choice([1, 1, 1, 2, 20])
+        for _ in range(rng.choice([0, 0, 0, 1, 2, 9])):
+            due_at = now + rng.choice([0, 0, 1, 50, 300, 499, 700, 2000])
+            count = rng.choice([1, 1, 1, 2, 20])
             timers.add(due_at, count)
             added += count
             buffer.hint(due_at)
-        timers.most = chance.choice([1, 3, 3, 3])
+        timers.most = rng.choice([1, 3, 3, 3])
         if now - looked_back_at >= SECOND:
             buffer.look_back()
             looked_back_at = now
-        if chance.random() < 0.02:
+        if rng.random() < 0.02:
             buffer.drop()
-        for _ in range(chance.choice([1, 3, 50]) if seed % 2 else 1000):
-            due = buffer.take(now, chance.choice([1, 5, 100]))
+        for _ in range(rng.choice([1, 3, 50]) if seed % 2 else 1000):
+            due = buffer.take(now, rng.choice([1, 5, 100]))
             late_by += [now - timer.due_at for timer in due.timers] if due else []
             taken += [timer.job_id for timer in timers.fire(due)]
             if not buffer.read_on(now) and due is None:
                 break
             await buffer.end_reading()
-        now += chance.choice([0, 1, 7, 40])
+        now += rng.choice([0, 1, 7, 40])
     for _ in range(5):
         now += SECOND
         await read_all(buffer, now)

@@ -371,7 +371,7 @@ async def test_a_worker_may_report_to_another_node_than_it_polled(stage: Stage):
     await stage.tick()
     hand = await hire(stage)
     (one,) = await hand.poll()
-    await stage.join()  # another engine on the same ledger: it remembers nothing
+    await stage.join()  # another engine on the same ledger: its memory is empty
     assert await hand.report(done(one, "3")) == Reported()
     (ended,) = await stage.executions(job_id)
     assert (ended.state, ended.response, ended.worker_id) == (State.COMPLETED, "3", "host:1")

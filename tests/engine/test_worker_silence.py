@@ -32,7 +32,7 @@ async def look(stage: Stage, seconds: float = 1) -> None:
     await stage.engine.term.reconciler.run_once()
 
 
-async def test_a_suspended_node_fences_no_worker_before_it_has_looked_again(stage: Stage):
+async def test_a_suspended_node_fences_no_worker_before_its_next_read(stage: Stage):
     await stage.join()
     _, job_id = await busy_worker(stage)
     stage.clock.advance(60)
@@ -54,7 +54,7 @@ async def test_a_suspended_node_gives_its_workers_a_whole_lease(stage: Stage):
     assert await stage.states(job_id) == [State.QUEUED]
 
 
-async def test_a_suspension_shorter_than_the_lease_counts_as_one_look(stage: Stage):
+async def test_a_suspension_shorter_than_the_lease_counts_as_one_read(stage: Stage):
     await stage.join()
     _, job_id = await busy_worker(stage)
     for _ in range(3):
@@ -81,7 +81,7 @@ class Stopped:
         return found
 
 
-async def test_a_suspension_during_a_look_fences_no_worker(stage: Stage):
+async def test_a_suspension_during_a_read_fences_no_worker(stage: Stage):
     store = Stopped(stage)
     await stage.join(store=store)  # type: ignore[arg-type]
     _, job_id = await busy_worker(stage)
@@ -93,7 +93,7 @@ async def test_a_suspension_during_a_look_fences_no_worker(stage: Stage):
         assert await stage.states(job_id) == [State.RUNNING]
 
 
-async def test_a_worker_with_a_heartbeat_since_the_last_look_is_not_fenced(stage: Stage, store: Store):
+async def test_a_worker_with_a_heartbeat_since_the_last_read_is_not_fenced(stage: Stage, store: Store):
     await stage.join()
     worker_id, job_id = await busy_worker(stage)
     for _ in range(6):

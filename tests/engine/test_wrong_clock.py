@@ -181,7 +181,7 @@ async def test_a_single_node_with_a_wrong_clock_fires_nothing_until_it_is_right(
 
 
 @WRONG
-async def test_setting_the_clock_is_noticed_before_the_next_heartbeat(cluster: Cluster, store: Store, offset: int):
+async def test_setting_the_clock_is_detected_before_the_next_heartbeat(cluster: Cluster, store: Store, offset: int):
     await old_history(store)
     due_later = [await add_job(store, spec(format_instant(NOW + HOUR + n * DAY))) for n in range(39)]
     await cluster.join(0)
@@ -235,15 +235,15 @@ async def test_a_small_clock_offset_is_logged_and_the_node_continues(cluster: Cl
     membership = cluster.b.engine.term.membership
     assert (membership.clock_state, membership.clock_offset) == (ClockState.OFF, 1500)
     assert len(membership.owned) == SHARDS
-    told = [line for line in logs if "this node's clock is 1.5 s ahead of the database's" in line["event"]]
-    assert [line["log_level"] for line in told] == ["warning"]  # once, not at each heartbeat
+    lines = [line for line in logs if "this node's clock is 1.5 s ahead of the database's" in line["event"]]
+    assert [line["log_level"] for line in lines] == ["warning"]  # once, not at each heartbeat
 
 
 async def test_a_wrong_clock_is_logged_once_as_an_error(cluster: Cluster):
     with capture_logs() as logs:
         await cluster.join(-40 * DAY)
-    told = [line for line in logs if "3,456,000.0 s behind the database's" in line["event"]]
-    assert [line["log_level"] for line in told] == ["error"]
+    lines = [line for line in logs if "3,456,000.0 s behind the database's" in line["event"]]
+    assert [line["log_level"] for line in lines] == ["error"]
 
 
 async def test_a_node_with_a_wrong_clock_hands_out_nothing_to_workers(cluster: Cluster, store: Store):

@@ -1,4 +1,4 @@
-"""Listens where no job may call, in its own thread, and records every connection."""
+"""Listens at addresses that no job may call, in its own thread, and records every connection."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ EVERYWHERE = ("0.0.0.0", "::")
 
 @dataclass
 class Visit:
-    address: str  # the one that was called
+    address: str  # the called address
     port: int
-    line: str = ""  # of the request, once it has come
+    line: str = ""  # of the request, when it has arrived
 
 
 class Canary:
-    """`port` and `tls` are listened on at every address that this machine has of `addresses`; `low_ports` if it may.
+    """Listens at `port` and `tls` on every address of `addresses` that this machine has, and at `low_ports` if it may.
 
-    Visits to one of `public` at `port` are as they should be (`guests`); all others are `hits`.
+    Connections to an address in `public` at `port` are allowed (`guests`); all others are `hits`.
     """
 
     def __init__(self, addresses: tuple[str, ...], public: tuple[str, ...], low_ports: tuple[int, ...]) -> None:
@@ -36,7 +36,7 @@ class Canary:
         self._listeners = self._listen()
         for port in low_ports:
             for address in addresses:
-                with contextlib.suppress(OSError):  # not ours to listen on, or somebody does
+                with contextlib.suppress(OSError):  # not permitted, or used by another process
                     self._listeners.append(_listener(address, port))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="canary", daemon=True)
@@ -61,7 +61,7 @@ class Canary:
                 listeners.append(_listener(address, port))
             except OSError as problem:
                 if problem.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
-                    raise  # some machines have no IPv6, some no loopback beside 127.0.0.1
+                    raise  # some machines have no IPv6, and some have no loopback addresses except 127.0.0.1
             else:
                 port = listeners[-1].getsockname()[1]
         return port

@@ -26,7 +26,7 @@ async def target() -> AsyncIterator[Hostile]:
 
 @pytest.fixture
 async def executor() -> AsyncIterator[HttpExecutor]:
-    """May call loopback, has no names."""
+    """An executor that may call loopback, and resolves no names."""
 
     async def no_names(host: str) -> list[str]:
         raise AssertionError(f"{host} was looked up")
@@ -58,7 +58,7 @@ def attempt() -> Callable[..., Attempt]:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate for hook.example that signs itself, and its key."""
+    """A self-signed certificate for hook.example, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     command = (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=hook.example "

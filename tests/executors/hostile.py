@@ -1,4 +1,4 @@
-"""A target that misbehaves on request: the path says how. Real sockets, loopback only."""
+"""A target that misbehaves on request: the path selects how. Real sockets, loopback only."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Hostile:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        # A fixture may have kept the port free for it, by a socket that does not listen.
+        # A fixture may have reserved the port with a socket that does not listen.
         self._server = await asyncio.start_server(
             self._serve, self.host, self.port, ssl=self._tls, reuse_port=bool(self.port)
         )
@@ -115,7 +115,7 @@ class Hostile:
         return True
 
     async def do_drip(self, part: str, writer: asyncio.StreamWriter) -> bool:
-        """A byte every 20 ms, of the head or of the body, for ever."""
+        """Sends a byte every 20 ms, of the head or of the body, without end."""
         writer.write(b"HTTP/1.1 200 OK\r\nX-Drip: " if part == "head" else b"HTTP/1.1 200 OK\r\n\r\n")
         while not writer.is_closing():
             writer.write(b"x")
@@ -135,7 +135,7 @@ class Hostile:
         return True
 
     async def do_giant(self, kind: str, writer: asyncio.StreamWriter) -> bool:
-        """A head that never ends: one line, many lines, or interim answers."""
+        """A head without end: one line, many lines, or interim responses."""
         start, more = {
             "line": (b"HTTP/1.1 200 OK\r\nX-Long: ", b"y" * 4096),
             "many": (b"HTTP/1.1 200 OK\r\n", b"X-Many: y\r\n" * 400),
@@ -149,7 +149,7 @@ class Hostile:
         return False
 
     async def do_stale(self, _: str, writer: asyncio.StreamWriter) -> bool:
-        """Answers the first request of a connection and cuts it on the second."""
+        """Answers the first request of a connection and closes it at the second."""
         if writer in self._answered:
             writer.transport.abort()
             return False

@@ -12,11 +12,11 @@ from typing import Self
 
 _A, _CNAME, _AAAA, _IN = 1, 5, 28, 1
 _NO_SUCH_NAME = 3
-_FLAGS = 0x8580  # an answer, with authority
+_FLAGS = 0x8580  # a response, with authority
 
 
 class NameServer:
-    """`names`: for each name its answers in turn, the last one for ever; `aliases` stand for other names."""
+    """`names`: the answers for each name, in turn, and then always the last one; `aliases`: names for other names."""
 
     def __init__(self, address: str, names: dict[str, list[list[str]]], aliases: dict[str, str]) -> None:
         self._names = names
@@ -33,7 +33,7 @@ class NameServer:
     def __exit__(
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._socket.sendto(b"", self._socket.getsockname())  # closing alone would not wake the thread
+        self._socket.sendto(b"", self._socket.getsockname())  # a close alone would not wake the thread
         self._thread.join(10)
         self._socket.close()
 

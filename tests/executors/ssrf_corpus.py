@@ -1,7 +1,7 @@
 """URLs of an attacker's jobs, and responses of an attacker's name servers. Data only.
 
-In a URL and in an answer stand for what the run has: `{port}` the canary's port, `{tls}` its other one, `{public}` and
-`{public6}` the addresses that may be called, `{at}` a path by which the canary knows which entry came.
+Placeholders in URLs and answers: `{port}` the canary's port, `{tls}` its other one, `{public}` and `{public6}` the
+addresses that may be called, `{at}` a path that identifies the entry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class End(StrEnum):
 
 class Entry(NamedTuple):
     url: str
-    reach: str = ""  # where it would arrive if everything were allowed; empty: nowhere, or nobody can say
+    reach: str = ""  # where it arrives if everything is allowed; empty: nowhere, or not certain
     end: End = End.REFUSED
 
 
@@ -35,7 +35,7 @@ _V6 = """
 2002:c0a8:101::1 3fff::1 4000::1 5f00::1 fc00::1 fd00:ec2::254 fec0::1 feff::1
 """
 _NO_UNICAST = "224.0.0.1 239.255.255.250 255.255.255.255 fe80::1 fe80::a9fe:a9fe ff02::1 ff0e::1"
-# Each with where a connection to it arrives when everything is allowed and every address is listened on.
+# Each with the address that a connection reaches if everything is allowed and every address listens.
 ADDRESSES: dict[str, str] = {
     **{address: address for text in (_V4, _V6) for address in text.split()},
     **{f"::ffff:{address}": address for address in ("127.0.0.1", "127.1.2.3", "10.0.0.1", "169.254.169.254")},
@@ -44,7 +44,7 @@ ADDRESSES: dict[str, str] = {
     "::": "::1",
 }
 
-# Other ways to write an address. The first word of each line is where it arrives.
+# Other notations of an address. The first word of each line is the address that is reached.
 FORMS = """
 127.0.0.1 2130706433 0x7f000001 0X7F000001 017700000001 0177.0.0.1 0177.0.0.01 0000000177.0.0.1 0x7f.1 0x7f.0x0.0x0.0x1
 127.0.0.1 127.1 127.0.1 127.0.0.1. 127.00.0.1 127.0.0.001 127.0x0.00.1
@@ -59,10 +59,10 @@ FORMS = """
 100.64.0.1 1681915905 0x64400001
 """
 
-# Names that mean this machine, as its own files have them.
+# Names of this machine, from its own files.
 OWN_NAMES = {"localhost.localdomain": "127.0.0.1", "ip6-localhost": "::1", "ip6-loopback": "::1"}
 
-# What a name server answers, in turn; the last answer for ever.
+# The answers of a name server, in turn, and then always the last one.
 NAMES: dict[str, list[list[str]]] = {
     "public.test": [["{public}"]],
     "sub.localhost": [["127.0.0.1"]],
@@ -85,7 +85,7 @@ NAMES: dict[str, list[list[str]]] = {
     "rebind-back.test": [["127.0.0.1"], ["{public}"]],
     **{f"address-{number}.test": [[address]] for number, address in enumerate(ADDRESSES)},
 }
-# Names that stand for other names: a name server answers with the whole chain.
+# Aliases: a name server answers with the whole chain.
 ALIASES = {
     "alias.test": "127.0.0.1.nip.test",
     "alias-of-alias.test": "alias.test",
@@ -221,7 +221,7 @@ _CONTROL = [
     "http://loc\u200dalhost:{port}{at}",
     "http://①②⑦.①\u3000:{port}{at}",
 ]
-# Ways to write a name that ends up as this machine's.
+# Other notations of a name of this machine.
 _LOCALHOSTS = (
     "localhost", "LOCALHOST", "LocalHost", "ⓛⓞⓒⓐⓛⓗⓞⓢⓣ", "ｌｏｃａｌｈｏｓｔ", "𝓁𝑜𝒸𝒶𝓁𝒽𝑜𝓈𝓉", "loc\u00adalhost",
     "loc\u200balhost",
@@ -250,13 +250,13 @@ def _in_brackets(address: str) -> str:
 
 
 def same(address: str) -> str:
-    """One way to write an address, as the kernel reports where a connection came in."""
+    """Returns one notation of an address, as the kernel reports it for a connection."""
     parsed = ip_address(address)
     return str(parsed.ipv4_mapped or parsed) if isinstance(parsed, IPv6Address) else str(parsed)
 
 
 def _hosts() -> dict[str, str]:
-    """Hosts of a URL, and where each arrives."""
+    """Hosts of a URL, with the address that each reaches."""
     hosts = {_in_brackets(address): reach for address, reach in ADDRESSES.items()}
     for line in FORMS.splitlines():
         reach, *forms = line.split() or [""]

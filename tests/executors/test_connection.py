@@ -46,7 +46,7 @@ async def test_a_connection_that_ended_is_freed_without_the_collector():
     """A node's collector looks at old objects rarely: a target that closes each connection would fill its memory."""
 
     class Watched(Connection):
-        """With room for a weak reference."""
+        """A class whose objects can have weak references."""
 
     connection, transport = Watched("192.0.2.1"), Transport()
     connection.connection_made(cast(Any, transport))

@@ -30,7 +30,7 @@ async def test_a_2xx_response_is_a_success_with_its_text(executor: HttpExecutor,
     assert await executor.execute(attempt(target.url())) == Outcome(http_status=200, response="ok")
 
 
-async def test_method_path_query_and_body_arrive_as_the_job_says(
+async def test_method_path_query_and_body_arrive_as_defined_in_the_job(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
     await executor.execute(attempt(target.url("/ok/ä?a=b c".replace(" ", "%20")), method="PUT", body={"n": 1}))
@@ -116,7 +116,7 @@ async def test_nothing_is_sent_once_the_lease_is_in_doubt(
 async def test_the_lease_is_checked_after_the_connection_is_open(
     executor: HttpExecutor, target: Hostile, attempt: MakeAttempt
 ):
-    """To connect takes its time, and a process may be stopped meanwhile."""
+    """Connecting takes time, and the process may be suspended meanwhile."""
     loop = asyncio.get_running_loop()
     in_doubt = asyncio.Event()
     connect = loop.create_connection
@@ -221,7 +221,7 @@ async def test_a_gzip_bomb_is_not_inflated(executor: HttpExecutor, target: Hosti
     assert outcome.http_status == 200
     assert len(outcome.response or "") <= 1000
     assert "\x00" not in (outcome.response or "")
-    # The target itself, in this process, holds the 20 MB once to compress it.
+    # The target, in this process, holds the 20 MB once to compress them.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 35_000
 
 

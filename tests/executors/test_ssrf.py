@@ -17,12 +17,12 @@ from duetime.ports.executor import Attempt, Outcome
 from executors.hostile import Hostile
 
 MakeAttempt = Callable[..., Attempt]
-# Tests stay on loopback, so 127.0.0.2 and .3 stand for public addresses: allowed, as those are.
+# Tests stay on loopback, so 127.0.0.2 and .3 stand for public addresses, which are allowed.
 PUBLIC = (ip_network("127.0.0.2/32"), ip_network("127.0.0.3/32"))
 
 
 class Names:
-    """A name server that gives its answers in turn, the last one for ever."""
+    """A name server that gives its answers in turn, and then always the last one."""
 
     def __init__(self, *answers: list[str]) -> None:
         self.answers = list(answers)
@@ -35,7 +35,7 @@ class Names:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """A port that is free on all three addresses. Another process may have it on one of them only."""
+    """A port that is free on all three addresses. Another process may use it on only one of them."""
     while True:
         with ExitStack() as stack:
             sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
@@ -50,7 +50,7 @@ def port() -> Iterator[int]:
                 if problem.errno != errno.EADDRINUSE:
                     raise
                 continue
-            yield port  # these sockets keep the port, and do not listen: only servers that share it can
+            yield port  # these sockets reserve the port, and do not listen: only servers that share it can
             return
 
 
@@ -62,14 +62,14 @@ async def public(port: int) -> AsyncIterator[Hostile]:
 
 @pytest.fixture
 async def canary(public: Hostile) -> AsyncIterator[Hostile]:
-    """Listens on the forbidden address, at the port of the public one. Nothing may ever connect."""
+    """Listens on the forbidden address, at the port of the public one. Nothing may connect."""
     async with Hostile("127.0.0.1", public.port) as server:
         yield server
         assert server.connections == 0
 
 
 async def execute_until_asked_anew(executor: HttpExecutor, names: Names, attempt: Attempt) -> list[Outcome]:
-    """Execute until the name is looked up again: an answer is kept for as long as its lookup took, four times."""
+    """Executes until the name is resolved again: an answer is cached for four times the duration of its lookup."""
     asked, outcomes = len(names.asked), list[Outcome]()
     while len(names.asked) == asked:
         outcomes.append(await executor.execute(attempt))

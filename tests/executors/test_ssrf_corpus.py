@@ -1,8 +1,8 @@
-"""The whole SSRF corpus against a real node, with a canary where no job may call. The canary is never reached.
+"""The whole SSRF corpus against a real node, with a canary at the forbidden addresses. The canary is never reached.
 
-The first time on the machine as it is: the canary sits on loopback, 127.0.0.2 stands for a public address, and names
-come from a resolver inside the node's process. The second time on a machine of its own (Linux namespaces), where the
-canary listens on every address there is, the public one is public, and names come from a name server.
+First on the machine itself: the canary listens on loopback, 127.0.0.2 stands for a public address, and a resolver in
+the node's process returns the names. Then in separate Linux namespaces, where the canary listens on every address,
+the public address is public, and a name server returns the names.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def start(
         started.append(Server(tmp_path / "node", ALLOW_PRIVATE_TARGETS=allowed))
         if not OWN_MACHINE:
             return started[-1].start(environment)
-        with monkeypatch.context() as patch:  # a fork inherits it, and needs nothing that an interpreter reads
+        with monkeypatch.context() as patch:  # forks inherit it without starting an interpreter
             for name, value in environment.items():
                 patch.setenv(name, value)
             return started[-1].start()
@@ -129,7 +129,7 @@ def run(server: Server, canary: Canary, entries: list[Entry]) -> list[Verdict]:
 
 
 def _ended(server: Server, count: int) -> list[dict[str, Any]]:
-    for state in OPEN:  # one row each, before all of them are read
+    for state in OPEN:  # the counts, before all rows are read
         if server.client.get(f"/executions?state={state}&limit=1").json()["executions"]:
             return []
     rows = server.client.pages("/executions", "executions")
@@ -165,7 +165,7 @@ def test_no_url_of_the_corpus_reaches_the_canary(start: Callable[[str], Server],
     assert [
         verdict for entry, verdict in zip(entries, verdicts, strict=True) if not is_as_expected(entry, verdict)
     ] == []
-    # In origin form, and once each: neither a proxy nor a second request.
+    # In origin form, and once each: no request to a proxy, and no second request.
     guests = sorted(visit.line.split("?")[0].split(" HTTP")[0].split("/redirect")[0] for visit in canary.guests)
     allowed = [number for number, entry in enumerate(entries) if entry.end is not End.REFUSED]
     assert [line.split("/")[1] for line in guests] == sorted(f"entry-{number}" for number in allowed)
@@ -204,7 +204,7 @@ def test_the_same_holds_on_a_machine_where_every_address_is_listened_on(tmp_path
 
 
 def _own_machine(folder: Path) -> list[str]:
-    """The start of a command that runs where all addresses lead to loopback. Skips where there is no such thing."""
+    """The beginning of a command that runs where all addresses lead to loopback. Skips where that is not possible."""
     files = {
         "hosts": "127.0.0.1 localhost\n" + "".join(f"{address} {name}\n" for name, address in OWN_NAMES.items()),
         "resolv.conf": "nameserver 127.0.0.53\noptions timeout:2 attempts:2\n",

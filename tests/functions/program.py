@@ -1,6 +1,6 @@
-"""Workers as programs of their own, each with a node in its memory: `pool` with child processes, `fleet` with several.
+"""Workers as separate programs, each with a node in its memory: `pool` with child processes, `fleet` with several.
 
-Prints JSON lines that say what there is.
+Prints its state as JSON lines.
 """
 
 from __future__ import annotations

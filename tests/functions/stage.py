@@ -43,7 +43,7 @@ class Stage:
 
     def __init__(self, *, lease_seconds: float = 30.0, keeps_time: bool = False, on_wire: bool = False) -> None:
         self.lease_seconds = lease_seconds
-        self.keeps_time = keeps_time  # else a lease is lost only when the test says so
+        self.keeps_time = keeps_time  # otherwise a lease is lost only when the test revokes it
         self.on_wire = on_wire  # everything goes through JSON and its bounds
         self.waiting: deque[Assignment] = deque()
         self.held: dict[str, Held] = {}
@@ -52,24 +52,24 @@ class Stage:
         self.refused: list[Ended] = []
         self.notes: dict[str, list[tuple[str, str]]] = {}
         self.progress: dict[str, Any] = {}
-        self.workers: dict[int, float] = {}  # until when each has its lease
+        self.workers: dict[int, float] = {}  # the end of the lease of each
         self.joins: list[Joining] = []
         self.polls: dict[int, int] = {}
-        self.reports: list[int] = []  # how many ends each had
+        self.reports: list[int] = []  # the number of ends in each
         self.frees: list[int] = []
         self.left: list[int] = []
         self.unbegun: list[WorkClaim] = []
         self.cancelled: set[str] = set()
         self.is_away = False
         self.is_hasty = False  # answers polls at once, with nothing
-        self.busy_seconds: float | None = None  # tells who polls to come back after so long
+        self.busy_seconds: float | None = None  # polls get a response with this wait
         self.loses_answers = False
         self.refusal: str | None = None
         self.changed = asyncio.Event()
         self._added = asyncio.Event()
         self._token = 0
 
-    # What a test does
+    # Actions of a test
 
     def add(self, function: str, *args: Any, timeout_seconds: float = 60.0, **kwargs: Any) -> str:
         execution_id = f"e{len(self.ends)}"
@@ -131,7 +131,7 @@ class Stage:
     def log_of(self, execution_id: str, stream: str | None = None) -> str:
         return "".join(text for name, text in self.notes.get(execution_id, []) if stream in (None, name))
 
-    # What a worker sees
+    # Calls of a worker
 
     async def join(self, joining: Joining) -> Joined:
         self._look(None)
@@ -218,7 +218,7 @@ class Stage:
     def _end(self, worker_id: int, ended: Ended) -> bool:
         known = self.ends[ended.execution_id]
         if known and known[-1].token == ended.token:
-            return True  # said twice, because the answer was lost
+            return True  # sent twice, because the response was lost
         if not self._holds(worker_id, ended.execution_id, ended.token):
             return False
         del self.held[ended.execution_id]
@@ -226,7 +226,7 @@ class Stage:
         return True
 
     def _give_back_unheard(self, reporting: Reporting) -> None:
-        """Drops claims that the worker does not report, except those of a response that may be under way."""
+        """Drops claims that the worker does not report, except those of a response in flight."""
         running, last = set(reporting.running), self.polls.get(reporting.worker_id, 0)
         for held in list(self.held.values()):
             is_mine = held.worker_id == reporting.worker_id and held.poll < last

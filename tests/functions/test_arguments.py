@@ -71,7 +71,7 @@ SOME = [
     ("dict[str, datetime]", {"at": datetime(2026, 1, 1, tzinfo=UTC)}),
     ("Point | None", None),
     ("Any", {"a": [1, None]}),
-    ("Database", {"a": 1}),  # as it is
+    ("Database", {"a": 1}),  # unchanged
     ("list[Database]", [1]),
     ("Unknown", "as it is"),
 ]

@@ -74,7 +74,7 @@ async def test_calls_run_in_processes_that_are_reused():
 async def test_the_duration_of_a_stopped_attempt_is_its_running_time(tmp_path: Path):
     """Otherwise its running time would count as lateness."""
     stage = Stage(on_wire=True)
-    clock = iter(range(1000, 10**6, 1000))  # each look at it is a second later
+    clock = iter(range(1000, 10**6, 1000))  # each read is a second later
     async with working(stage, app.registry, slots=1, now=lambda: next(clock), **OWN):
         late = await stage.run("sleep_long", str(tmp_path / "late"), timeout_seconds=0.2)
         killed_id = stage.add("sleep_long", str(tmp_path / "killed"))
@@ -116,7 +116,7 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_call_is_replaced(tmp_
         os.kill(pid, signal.SIGKILL)
         ended = await stage.end_of(execution_id)
         assert (ended.error_type, ended.error_message) == ("function_error", "its process was ended by SIGKILL")
-        wait_until(lambda: not is_alive(other))  # what it had started is gone with it
+        wait_until(lambda: not is_alive(other))  # its child process has ended with it
         assert int((await stage.run("pid")).result or 0) != pid, "the slot is usable again"
 
 
@@ -124,7 +124,7 @@ async def test_a_process_that_is_killed_in_the_middle_of_a_call_is_replaced(tmp_
 async def test_a_call_that_must_stop_is_killed_with_its_child_processes(tmp_path: Path, end: str):
     stage = Stage(lease_seconds=1.5)
     async with working(stage, app.registry, slots=1, **OWN):
-        await stage.run("nothing")  # the process is there: only the call's own time counts
+        await stage.run("nothing")  # the process has started: only the call's own time counts
         seconds = 4.0 if end == "timeout" else 600.0
         execution_id = stage.add("start_another", str(tmp_path / "mark"), timeout_seconds=seconds)
         pids = await marked(tmp_path / "mark")

@@ -34,9 +34,9 @@ class WorkerGateway:
 @pytest.mark.parametrize(("word", "body"), ASKED)
 @pytest.mark.parametrize("error", [Overloaded("the disk is full", 10), RateLimited("too many polls", 5)])
 async def test_a_busy_node_is_retried_after_the_time_that_it_gives(word: str, body: Any, error: Overloaded):
-    with pytest.raises(SourceAway, match=error.message) as told:
+    with pytest.raises(SourceAway, match=error.message) as raised:
         await getattr(EmbeddedSource(lambda: WorkerGateway(error)), word)(body)
-    assert told.value.retry_after_seconds == error.retry_after
+    assert raised.value.retry_after_seconds == error.retry_after
 
 
 @pytest.mark.parametrize(("word", "body"), ASKED[1:])

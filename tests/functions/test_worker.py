@@ -54,7 +54,7 @@ class Gate:
     def sync(self, number: int, context: Context) -> int:
         self._say(self.begun, number)
         while not self._go.wait(0.005):
-            if context.cancelled and number >= 0:  # a negative one takes no hint
+            if context.cancelled and number >= 0:  # a call with a negative number ignores it
                 self._say(self.stopped, number)
                 break
         return number
@@ -81,7 +81,7 @@ class Gate:
 KINDS = pytest.mark.parametrize("kind", ["sync", "later"])
 
 
-# Ends
+# Results and errors
 
 
 async def test_a_result_is_reported_as_json_and_arguments_are_converted():
@@ -110,7 +110,7 @@ async def test_an_error_is_reported_with_its_type_and_text(function: str, args: 
         ended = await stage.run(function, *args)
         assert (ended.error_type, ended.error_message) == (kind, message)
         assert (await stage.run("add", 1)).result == "1", "the worker goes on"
-    msgspec.json.decode(msgspec.json.encode(ended), type=type(ended))  # within its bounds
+    msgspec.json.decode(msgspec.json.encode(ended), type=type(ended))  # within the limits
 
 
 async def test_a_function_can_raise_retry_with_a_delay():
@@ -176,7 +176,7 @@ async def test_every_exception_of_a_function_ends_its_attempt(
         ended = await stage.run("fail")
         assert (ended.error_type, ended.error_message, ended.retry_after_seconds) == (kind, message, seconds)
         assert (await stage.run("fine")).result == "1", "the worker goes on"
-    msgspec.json.decode(msgspec.json.encode(ended), type=type(ended))  # within its bounds
+    msgspec.json.decode(msgspec.json.encode(ended), type=type(ended))  # within the limits
 
 
 async def test_a_number_that_is_not_finite_is_no_result_and_no_progress():
@@ -318,7 +318,7 @@ async def test_the_next_attempt_has_the_saved_progress():
     assert stage.progress["e0"] == {"step": 2}
 
 
-# Many at once
+# Many calls
 
 
 @pytest.mark.parametrize("name", ["nothing", "later"])
@@ -367,7 +367,7 @@ async def test_prefetched_calls_that_wait_behind_long_calls_are_given_back():
         ahead = stage.add("nothing")
         given = (await stage.poll(Polling(1, 1))).assignments
         worker._runner.offer(given)
-        stage.polls[1] += 1  # the answer has come
+        stage.polls[1] += 1  # the response has arrived
         await stage.until(lambda: ahead not in stage.held)
         assert [claim.execution_id for claim in stage.waiting] == [ahead]
         assert stage.unbegun == [given[0].claim]
@@ -458,7 +458,7 @@ async def test_ends_wait_while_the_source_is_away_and_are_reported_once():
         stage.is_away = True
         gate.open()
         stage.changed.clear()
-        await stage.changed.wait()  # it has tried
+        await stage.changed.wait()  # it has tried to join
         assert len(stage.held) == 5
         stage.is_away = False
         await stage.until(lambda: all(stage.ends.values()))

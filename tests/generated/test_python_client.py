@@ -25,7 +25,7 @@ def said(desk: GeneratorDesk) -> str:
     return desk.type(f"{{ {desk.generate.strip()}; }} 2>&1")
 
 
-def test_it_is_generated_without_a_warning(said: str) -> None:
+def test_the_client_is_generated_without_a_warning(said: str) -> None:
     assert re.fullmatch(r"Generating \S+\n", said), said
 
 

@@ -38,7 +38,7 @@ def checked(desk: GeneratorDesk, said: str) -> GeneratorDesk:
     return desk
 
 
-def test_they_are_generated_without_a_warning(said: str) -> None:
+def test_the_types_are_generated_without_a_warning(said: str) -> None:
     assert re.fullmatch(r"✨ openapi-typescript \S+\n🚀 \S+ → duetime\.ts \[\S+\]\n", said), said
 
 

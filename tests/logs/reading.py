@@ -1,4 +1,4 @@
-"""Reads logs as the API does: page by page, or following."""
+"""Reads logs like the API: page by page, or following."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ async def read_all(logs: LogStore, execution_id: str, after: int = 0, limit: int
 
 
 async def follow(logs: LogStore, execution_id: str, count: int, after: int = 0) -> list[Line]:
-    """Wait and read until there are so many."""
+    """Waits and reads until there are this many lines."""
     found: list[Line] = []
     async with asyncio.timeout(PATIENCE_SECONDS):
         while len(found) < count:

@@ -48,7 +48,7 @@ class S3Server:
 
     @contextmanager
     def away(self) -> Iterator[None]:
-        """Nobody listens on its port meanwhile."""
+        """Stops listening: its port is closed meanwhile."""
         self.stop()
         try:
             yield

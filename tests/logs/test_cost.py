@@ -47,8 +47,8 @@ asyncio.run(main())
 """
 
 
-async def test_a_line_wakes_whoever_waits_for_it_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for name in ("FLUSH_SECONDS", "LOOK_SECONDS"):  # so that no look, and no append, could be what shows it
+async def test_a_line_wakes_the_followers_on_the_same_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("FLUSH_SECONDS", "LOOK_SECONDS"):  # so that neither a periodic read nor an append can be the cause
         monkeypatch.setattr(folder, name, 3600.0)
     logs = FolderLogs(tmp_path, LIMIT, SystemClock())
     await logs.start()
@@ -74,7 +74,7 @@ async def test_a_hundred_attempts_of_a_hundred_lines_are_appended_together(
     appends: list[int] = []
     whole = folder.append
     monkeypatch.setattr(folder, "append", lambda *args: appends.append(1) or whole(*args))
-    monkeypatch.setattr(folder, "FLUSH_SECONDS", 3600.0)  # what comes gathers until the attempt ends
+    monkeypatch.setattr(folder, "FLUSH_SECONDS", 3600.0)  # lines are gathered until the attempt ends
     logs = FolderLogs(tmp_path, LIMIT, SystemClock())
     await logs.start()
     executions = [new_id() for _ in range(100)]
@@ -98,5 +98,5 @@ def test_a_flood_of_100_mb_costs_neither_time_nor_memory(tmp_path: Path):
     answer = subprocess.run(command, timeout=PATIENCE_SECONDS, check=True, capture_output=True, text=True).stdout
     ratio, growth = (float(part) for part in answer.split())
     growth *= 1 if sys.platform == "darwin" else 1024
-    assert ratio < 5  # to finding its lines once: 0.3 here
+    assert ratio < 5  # relative to finding its lines once: 0.3 here
     assert growth < 24e6

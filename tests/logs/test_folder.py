@@ -95,11 +95,11 @@ async def test_no_file_is_held_open(logs: FolderLogs):
         logs.open(execution, 1).write("stdout", "one\n")
     for execution in executions:
         await follow(logs, execution, 1)
-    assert len(os.listdir("/dev/fd")) <= before + 2  # the one that is being appended to, and one that is read
+    assert len(os.listdir("/dev/fd")) <= before + 2  # one for the append, and one for the read
 
 
 @pytest.mark.parametrize("torn", ["[4294967299,17672", '[4294967299,1767225600000,"stdout","half a \xc3', "\x00\x00"])
-async def test_a_torn_line_is_passed_over_and_spoils_nothing(logs: FolderLogs, folder: Path, torn: str):
+async def test_a_torn_line_is_ignored_and_affects_no_other(logs: FolderLogs, folder: Path, torn: str):
     execution = new_id()
     await written(logs, execution, "one\ntwo\n")
     tear(folder / TODAY / f"{execution}.log", torn)
@@ -117,7 +117,7 @@ async def test_a_torn_line_is_passed_over_and_spoils_nothing(logs: FolderLogs, f
     assert await logs.size(execution) == len("one two three four ")
 
 
-async def test_lines_of_an_attempt_that_was_taken_over_do_not_go_back(logs: FolderLogs):
+async def test_late_lines_of_a_replaced_attempt_are_not_read(logs: FolderLogs):
     execution = new_id()
     await written(logs, execution, "one\n")
     await written(logs, execution, "two\n", attempt=2)
@@ -127,13 +127,13 @@ async def test_lines_of_an_attempt_that_was_taken_over_do_not_go_back(logs: Fold
     assert texts(await read_all(logs, execution, limit=1)) == ["one", "two", "three"]
 
 
-async def test_a_disk_that_takes_nothing_fails_no_run_and_warns_once(logs: FolderLogs, folder: Path):
+async def test_a_disk_that_refuses_writes_fails_no_execution_and_logs_one_warning(logs: FolderLogs, folder: Path):
     (folder / TODAY).write_text("in the way")
     execution, later = new_id(), new_id()
     with capture_logs() as entries:
         writer = logs.open(execution, 1)
         writer.write("stdout", "lost\n")
-        assert texts(await follow(logs, execution, 1)) == ["lost"]  # whoever follows it sees it all the same
+        assert texts(await follow(logs, execution, 1)) == ["lost"]  # a follower gets it nevertheless
         await writer.close()
         await written(logs, new_id(), "lost, too\n")
         assert warnings(entries) == ["logs of executions can't be kept: some lines may be lost"]
@@ -145,7 +145,7 @@ async def test_a_disk_that_takes_nothing_fails_no_run_and_warns_once(logs: Folde
     assert entries[-1]["lost_lines"] == 2
 
 
-async def test_lines_that_come_while_the_disk_is_away_are_kept_when_it_is_back(logs: FolderLogs, folder: Path):
+async def test_lines_written_while_the_disk_fails_are_stored_when_it_works_again(logs: FolderLogs, folder: Path):
     execution = new_id()
     path = folder / TODAY / f"{execution}.log"
     writer = logs.open(execution, 1)
@@ -164,7 +164,7 @@ async def test_lines_that_come_while_the_disk_is_away_are_kept_when_it_is_back(l
     assert texts(await read_all(logs, execution)) == ["before", "meanwhile", "after"]
 
 
-async def test_what_did_not_fit_into_memory_is_said_at_the_end(
+async def test_the_log_ends_with_the_number_of_lines_that_did_not_fit_into_memory(
     logs: FolderLogs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(memory, "SHARED_BYTES", 0)
@@ -184,7 +184,7 @@ async def test_what_did_not_fit_into_memory_is_said_at_the_end(
     )  # fmt: skip
 
 
-def test_a_write_that_was_cut_short_is_completed_by_the_next(tmp_path: Path):
+def test_a_partial_write_is_completed_by_the_next_one(tmp_path: Path):
     path = str(tmp_path / "one.log")
     lines = [Line(FIRST + number, NOW, "stdout", "x" * 100) for number in range(1, 11)]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -200,7 +200,7 @@ def test_a_write_that_was_cut_short_is_completed_by_the_next(tmp_path: Path):
     assert file.scan(path, (0, 0), 0, 100).lines == lines
 
 
-async def test_whoever_follows_does_not_read_from_the_beginning(folder: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_follower_does_not_read_from_the_beginning(folder: Path, monkeypatch: pytest.MonkeyPatch):
     writing, reading = (FolderLogs(folder, 4 << 20, HandClock(NOW)) for _ in range(2))
     await writing.start()
     await reading.start()
@@ -227,7 +227,7 @@ async def test_whoever_follows_does_not_read_from_the_beginning(folder: Path, mo
     await reading.stop()
 
 
-async def test_readers_at_several_places_do_not_disturb_each_other(logs: FolderLogs):
+async def test_readers_at_several_places_do_not_affect_each_other(logs: FolderLogs):
     execution = new_id()
     await written(logs, execution, "".join(f"{number}\n" for number in range(1, 201)))
     behind, ahead = 0, 100
@@ -238,13 +238,13 @@ async def test_readers_at_several_places_do_not_disturb_each_other(logs: FolderL
         behind, ahead = behind + 5, ahead + 5
 
 
-async def test_a_place_where_nothing_can_be_kept_is_refused_at_the_start(tmp_path: Path, clock: HandClock):
+async def test_an_unusable_folder_is_refused_at_the_start(tmp_path: Path, clock: HandClock):
     (tmp_path / "file").write_text("")
     with pytest.raises(LogsUnusable, match=r"can't be kept in .*file/logs: Not a directory; give a folder that"):
         await FolderLogs(tmp_path / "file" / "logs", 1, clock).start()
 
 
-async def test_a_log_that_cannot_be_read_now_says_so(logs: FolderLogs, folder: Path):
+async def test_an_unreadable_log_raises_an_error(logs: FolderLogs, folder: Path):
     execution = new_id()
     (folder / TODAY / f"{execution}.log").mkdir(parents=True)
     assert not await logs.wait(execution, 0, 0.05)
@@ -253,7 +253,7 @@ async def test_a_log_that_cannot_be_read_now_says_so(logs: FolderLogs, folder: P
             await call
 
 
-async def test_pruning_leaves_alone_what_is_not_ours(logs: FolderLogs, folder: Path):
+async def test_pruning_keeps_files_of_others(logs: FolderLogs, folder: Path):
     await written(logs, new_id(NOW - 5 * DAY), "old\n")
     (folder / "2020-notes").mkdir()
     (folder / "readme").write_text("mine")
@@ -261,7 +261,7 @@ async def test_pruning_leaves_alone_what_is_not_ours(logs: FolderLogs, folder: P
     assert names(folder) == ["2020-notes", "readme"]
 
 
-async def test_days_are_not_walked_through_at_each_pruning(logs: FolderLogs, folder: Path, clock: HandClock):
+async def test_a_prune_does_not_read_every_day(logs: FolderLogs, folder: Path, clock: HandClock):
     execution = new_id()
     await written(logs, execution, "one\n")
     assert await logs.prune(0, 1000) == 0
@@ -271,7 +271,7 @@ async def test_days_are_not_walked_through_at_each_pruning(logs: FolderLogs, fol
     assert await logs.prune(0, 50) == 1
 
 
-async def test_stopping_twice_or_before_the_start_does_nothing(folder: Path, clock: HandClock):
+async def test_a_second_stop_and_a_stop_before_the_start_do_nothing(folder: Path, clock: HandClock):
     logs = FolderLogs(folder, 1000, clock)
     await logs.stop()
     await logs.start()
@@ -283,11 +283,11 @@ async def test_stopping_twice_or_before_the_start_does_nothing(folder: Path, clo
         await writer.close()
 
 
-async def test_a_disk_that_hangs_holds_up_no_run(folder: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch):
+async def test_a_disk_that_hangs_delays_no_execution(folder: Path, clock: HandClock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("duetime.logs.folder.CLOSE_SECONDS", 0.05)
     logs = FolderLogs(folder, 1000, clock)
     await logs.start()
-    # Whatever a disk that hangs does below: the thread that appends does not come back.
+    # Any calls below on a disk that hangs: the thread that appends does not return.
     released = threading.Event()
     busy = asyncio.get_running_loop().run_in_executor(logs._appender, released.wait)
     with capture_logs() as entries:

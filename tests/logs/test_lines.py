@@ -24,7 +24,7 @@ PLENTY = 1 << 30
         ([""], []),
     ],
 )
-def test_lines_end_as_they_do_anywhere(pieces: list[str], lines: list[str]):
+def test_every_common_line_end_is_recognised(pieces: list[str], lines: list[str]):
     cutter = Cutter(PLENTY)
     found = [line for piece in pieces for line in cutter.cut("stdout", piece)]
     assert found + [text for _, text in cutter.finish()] == lines
@@ -51,14 +51,14 @@ def test_a_line_without_an_end_is_cut_when_it_is_too_long():
 
 @pytest.mark.parametrize("sign", ["x", "é", "€", "😀"])
 @pytest.mark.parametrize("shift", range(4))
-def test_no_sign_is_cut_in_two(sign: str, shift: int):
+def test_no_character_is_cut_in_two(sign: str, shift: int):
     text = "a" * shift + sign * LONGEST_LINE_BYTES
     lines = Cutter(PLENTY).cut("stdout", f"{text}\n")
     assert "".join(lines) == text
     assert all(LONGEST_LINE_BYTES - 3 <= size_of(line) <= LONGEST_LINE_BYTES for line in lines[:-1])
 
 
-def test_what_is_kept_and_what_is_left_out_is_all_there_was():
+def test_kept_and_omitted_bytes_add_up_to_the_input():
     cutter = Cutter(10_000)
     text = "".join(f"line {number:04} of many\n" for number in range(1000))
     kept: list[str] = []
@@ -77,14 +77,14 @@ def test_a_full_log_keeps_no_later_line_even_if_that_would_fit():
     assert cutter.finish() == [("log", "the log is full at 100 bytes: 69 bytes more were left out")]
 
 
-def test_a_begun_line_that_finds_the_log_full_is_counted():
+def test_an_unfinished_line_is_counted_when_the_log_is_full():
     cutter = Cutter(100)
     cutter.cut("stderr", "begun")
     assert cutter.cut("stdout", "x" * 99 + "\n") == ["x" * 99]
     assert cutter.finish() == [("log", "the log is full at 100 bytes: 5 bytes more were left out")]
 
 
-def test_empty_lines_take_room_too():
+def test_empty_lines_count_towards_the_limit():
     cutter = Cutter(100 * LEAST_BYTES_A_LINE)
     assert len(cutter.cut("stdout", "\n" * 1000)) == 100
     assert cutter.finish()[-1][1].endswith("900 bytes more were left out")
@@ -111,11 +111,11 @@ def test_lines_are_clean(dirty: str, expected: str):
 @pytest.mark.parametrize(
     ("size", "words"), [(0, "0 bytes"), (1023, "1023 bytes"), (65536, "64.0 KiB"), (1 << 20, "1.0 MiB")]
 )
-def test_sizes_are_said_in_words(size: int, words: str):
+def test_sizes_are_shown_in_words(size: int, words: str):
     assert in_words(size) == words
 
 
-def test_what_is_only_counted_costs_nothing_by_the_line():
+def test_omitted_lines_are_counted_without_work_for_each_line():
     chunk = ("x" * 15 + "\n") * 4096
 
     def cost(cutter: Cutter, chunks: int) -> float:

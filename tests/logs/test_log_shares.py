@@ -1,4 +1,4 @@
-"""One tenant prints without end: others lose no line, no place in a flush, and no call to the store."""
+"""One tenant prints without end: other tenants lose no line, no place in a flush, and no call to the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def logs(tmp_path: Path) -> AsyncIterator[FolderLogs]:
 
 @pytest.fixture
 def appended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
-    """Each append to a file: which execution's, and how many bytes of text."""
+    """Each append to a file: its execution, and the number of bytes of text."""
     seen: list[tuple[str, int]] = []
 
     def append(path: str, attempt: int, lines: Sequence[Line], settled: bool) -> file.Appended:
@@ -43,7 +43,7 @@ def appended(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     return seen
 
 
-async def test_a_flood_that_waits_for_the_disk_does_not_hold_up_the_log_of_another(
+async def test_a_flood_that_waits_for_the_disk_does_not_delay_the_log_of_another(
     logs: FolderLogs, appended: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(folder, "CLOSE_SECONDS", 60)
@@ -62,7 +62,7 @@ async def test_a_flood_that_waits_for_the_disk_does_not_hold_up_the_log_of_anoth
     assert [len(await read_all(logs, writer.execution_id)) for writer in flood] == [3 * 1024] * 8  # type: ignore[attr-defined]
 
 
-async def test_a_tenant_alone_fills_the_memory_and_still_leaves_another_its_share(
+async def test_a_single_tenant_can_fill_the_memory_and_another_still_gets_its_share(
     logs: FolderLogs, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(folder, "CLOSE_SECONDS", 60)
@@ -83,7 +83,7 @@ async def test_a_tenant_alone_fills_the_memory_and_still_leaves_another_its_shar
 
 
 class Store:
-    """An object store whose puts hang until they may go on."""
+    """An object store whose puts hang until they are released."""
 
     def __init__(self) -> None:
         self.puts: list[str] = []
@@ -98,9 +98,7 @@ class Store:
     _real = staticmethod(bucket.obstore.put_async)
 
 
-async def test_slow_puts_of_one_tenant_do_not_keep_another_from_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+async def test_slow_puts_of_one_tenant_do_not_block_those_of_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(objects, "LET_GO_SECONDS", 0)
     store = Store()
     monkeypatch.setattr(bucket.obstore, "put_async", store.put_async)

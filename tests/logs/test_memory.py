@@ -13,7 +13,7 @@ def line(number: int) -> Line:
     return Line(number, NOW, "stdout", str(number))
 
 
-def test_memory_alone_answers_only_if_no_line_can_be_between():
+def test_a_page_is_read_from_memory_only_if_no_line_can_be_missing():
     assert follows_on(line(FIRST + 8), FIRST + 7)
     assert follows_on(line(FIRST + 1), 0)
     assert not follows_on(line(FIRST + 8), FIRST + 6)

@@ -139,7 +139,7 @@ async def test_lines_written_during_an_outage_are_stored_after_it(s3_server: S3S
         with s3_server.away():
             writer.write("stdout", "meanwhile\n")
             await until_said(entries, AWAY)
-            assert texts(await follow(logs, execution, 1, after=FIRST + 1)) == ["meanwhile"]  # out of memory
+            assert texts(await follow(logs, execution, 1, after=FIRST + 1)) == ["meanwhile"]  # read from memory
             with pytest.raises(Overloaded, match=f"the store of the logs, s3://{bucket}/logs, does not respond"):
                 await other.read(execution, FIRST + 1, 10)
             assert not await other.wait(execution, FIRST + 1, 0.05)
@@ -180,7 +180,7 @@ async def test_lines_that_a_stop_could_not_store_are_counted(s3_server: S3Server
         logs.open(new_id(), 1).write("stdout", "one\ntwo\n")
         async with asyncio.timeout(PATIENCE_SECONDS):
             await logs.stop()
-    assert {entry["event"] for entry in entries[:-1]} <= {AWAY}  # none if there was no time for a try
+    assert {entry["event"] for entry in entries[:-1]} <= {AWAY}  # none if there was no time to try
     assert entries[-1] == {
         "event": "logs of executions were lost at the stop",
         "log_level": "warning",

@@ -9,7 +9,7 @@ import msgspec
 from duetime.store.sqlite.connection import migrate, open_connection
 from samples import NOW, spec
 
-# Written by SQLite itself: what is measured is the move.
+# SQLite generates the rows: the promotion is measured, and not their creation.
 _FILL = """
 WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < :count),
 job AS MATERIALIZED (

@@ -72,7 +72,7 @@ async def test_a_pruned_audit_is_verified_from_its_checkpoint_on_the_target_too(
 
 
 async def test_the_source_has_rows_in_every_table(source: Path):
-    """Otherwise the test above would prove less than its name says."""
+    """Otherwise the test above would compare too little."""
     for table in ("jobs", "timers", "executions", "attempts", "chains", "skips", "counters", "idempotency_keys",
                   "nodes", "api_keys", "limits", "audit", "audit_links"):  # fmt: skip
         assert rows_of(source, f"SELECT 1 FROM {table} LIMIT 1"), table
@@ -105,7 +105,7 @@ async def test_no_column_of_either_schema_is_forgotten(source: Path, target: str
     sql = "SELECT column_name FROM information_schema.columns WHERE table_name = $1 AND table_schema = current_schema()"
     async with connected(target) as connection:
         for table, columns in written.items():
-            numbered = {"number"} if table == "audit" else set()  # anew, in the same order
+            numbered = {"number"} if table == "audit" else set()  # numbered again, in the same order
             assert {row[0] for row in await connection.fetch(sql, table)} - numbered == columns, table
 
 
@@ -134,9 +134,9 @@ async def test_the_comparison_is_printed_and_the_bar_counts_all_rows(source: Pat
     assert person.asked == []
     assert person.rows == person.done > 0
     assert all(check.source == check.target for check in outcome.checks)
-    told = {check.what: check.source for check in outcome.checks}
+    compared = {check.what: check.source for check in outcome.checks}
     (jobs,) = rows_of(source, "SELECT count(*) FROM jobs")
-    assert (told["jobs"], told["counter jobs"], told["executions RUNNING"]) == (*jobs, *jobs, 2)
+    assert (compared["jobs"], compared["counter jobs"], compared["executions RUNNING"]) == (*jobs, *jobs, 2)
     assert {
         "checksum of timers",
         "checksum of executions",
@@ -144,7 +144,7 @@ async def test_the_comparison_is_printed_and_the_bar_counts_all_rows(source: Pat
         "skips",
         "attempts",
         "nodes",
-    } <= told.keys()
+    } <= compared.keys()
     assert all(isinstance(check, Check) for check in outcome.checks)
 
 
@@ -176,7 +176,7 @@ async def test_unfinished_executions_run_once_and_running_ones_are_taken_over(so
     ]
     await promotion(source, target).run()
     store, executor, clock = patient_store(target), ScriptedExecutor(), HandClock(NOW + 10 * 60_000)
-    registry = MemoryRegistry(clock)  # the database's clock is not the one that is turned by hand
+    registry = MemoryRegistry(clock)  # the database's clock is not the clock of the test
     engine = Engine(store, registry, LocalBus(), executor, clock, EventHub(), EngineSettings(node_name="new"))
     await store.start()
     await registry.start()

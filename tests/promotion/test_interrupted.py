@@ -30,7 +30,7 @@ async def jobs_in(url: str) -> int:
 
 
 @pytest.mark.slow
-# promote_page: 1 is in the middle of the copy, 6 its last.
+# promote_page: 1 is in the middle of the copy, 6 is its last page.
 @pytest.mark.parametrize(
     ("crash_at", "is_complete"),
     [("promote_marked", False), ("promote_page:1", False), ("promote_page:6", False), ("promote_copied", False),
@@ -59,11 +59,11 @@ async def test_a_kill_leaves_all_or_nothing_and_no_node_starts_on_the_source(
 @pytest.mark.slow
 async def test_kills_at_random_moments_leave_all_or_nothing(tmp_path: Path, target: str):
     folder, seed = tmp_path / "data", random.randrange(2**32)
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     fill_many(folder, MANY)
     seen = []
     for _ in range(5):
-        kill_after(chance.uniform(0.1, 2.0), folder, "--to", target)
+        kill_after(rng.uniform(0.1, 2.0), folder, "--to", target)
         seen.append(await jobs_in(target))
     assert set(seen) <= {0, MANY}, f"seed {seed}: {seen}"
     assert seen == sorted(seen), f"seed {seed}: what was complete is gone: {seen}"

@@ -147,7 +147,7 @@ async def test_a_promoted_folder_does_not_serve_and_the_message_names_the_target
     assert "duetime promote --undo" in refused.stderr
 
 
-# The way back
+# Undo
 
 
 @pytest.mark.slow

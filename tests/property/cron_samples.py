@@ -1,6 +1,6 @@
-"""What the cron properties draw from: expressions, zones, and the instants around clock changes.
+"""The inputs of the cron properties: expressions, zones, and instants around clock changes.
 
-Nothing here uses the engine under test: clock changes are found by asking zoneinfo once a day.
+No engine code is used here: clock changes are found by a daily check with zoneinfo.
 """
 
 from __future__ import annotations
@@ -109,5 +109,5 @@ weekdays = (
 
 @st.composite
 def expressions(draw: st.DrawFn) -> str:
-    """Five fields, of what cronsim understands."""
+    """Five fields that cronsim supports."""
     return " ".join(draw(field) for field in (minutes, hours, dates, months, weekdays))

@@ -1,4 +1,4 @@
-"""How many examples a property is tried with: few that are the same in each run, or many where a run names its seed."""
+"""The number of examples of a property: few and fixed ones, or many if the run names its seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random histories of two targets: the breaker against a few lines that look at the whole history each time."""
+"""Random histories of two targets: the breaker is compared with a few lines that read the whole history each time."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STEPS = st.lists(
 
 
 @given(STEPS, st.integers(1, 5), st.integers(1, 30))
-def test_it_is_open_from_the_failure_that_fills_it_to_the_next_success_and_has_one_probe_a_cooldown(
+def test_a_circuit_is_open_from_the_threshold_to_the_next_success_with_one_probe_per_cooldown(
     steps: list[tuple[str, int, int]], threshold: int, cooldown: int
 ):
     rules = Rules(threshold, cooldown)
     known: dict[int, Circuit] = {}
     in_a_row = [0, 0]
-    probes: list[list[int]] = [[], []]  # since it was last closed or opened: when each was taken
+    probes: list[list[int]] = [[], []]  # since it was last closed or opened: the instants of the probes
     now = NOW
     for number, (what, circuit, amount) in enumerate(steps):
         if what == "waits":
@@ -52,7 +52,7 @@ def test_it_is_open_from_the_failure_that_fills_it_to_the_next_success_and_has_o
 
 
 @given(st.lists(st.booleans(), max_size=40), st.integers(0, 40), st.integers(1, 6))
-def test_how_the_ends_are_cut_into_pages_does_not_matter(failures: list[bool], cut: int, threshold: int):
+def test_the_division_of_ends_into_pages_has_no_effect(failures: list[bool], cut: int, threshold: int):
     rules = Rules(threshold, cooldown=60_000)
     ends = [
         End(1, TENANT, URL, f"{at}", 1, 1, State.FAILED if is_failure else State.COMPLETED, NOW + at)

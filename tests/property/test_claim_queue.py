@@ -1,4 +1,4 @@
-"""The dispatcher under random work: whatever comes, ends, is cancelled, given back or not sent, nothing is left behind.
+"""The dispatcher under random work: claims arrive, end, are cancelled, returned or not sent.
 
 After each step its counters equal a recount, and no claim waits that could start.
 """
@@ -26,16 +26,16 @@ TURNS = 12  # of the loop: more than any chain of callbacks
 
 
 class World:
-    """A dispatcher, the attempts under way, and what should be held, by execution."""
+    """A dispatcher, its running attempts, and the expected claims, by execution."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
         self.limits = Limits(
-            capacity=chance.choice([8, 40, 200]), concurrency=chance.choice([1, 2, 5, 12]),
-            endpoint=chance.choice([1, 2, 4]), tenant=chance.choice([1, 3, 12, 100]),
-            special={1: chance.choice([1, 3])} if chance.random() < 0.5 else {},
+            capacity=rng.choice([8, 40, 200]), concurrency=rng.choice([1, 2, 5, 12]),
+            endpoint=rng.choice([1, 2, 4]), tenant=rng.choice([1, 3, 12, 100]),
+            special={1: rng.choice([1, 3])} if rng.random() < 0.5 else {},
         )  # fmt: skip
-        self.tenants, self.endpoints = chance.choice([1, 2, 4, 8]), chance.choice([1, 2, 5])
+        self.tenants, self.endpoints = rng.choice([1, 2, 4, 8]), rng.choice([1, 2, 5])
         self.under_way: dict[str, asyncio.Future[str]] = {}
         self.ended: list[Claim] = []
         self.given_back: list[Claim] = []
@@ -64,38 +64,38 @@ class World:
             del self.held[claim.execution_id]
         self.dispatcher.recorded(claims)
 
-    # What may happen
+    # Events
 
     def step(self) -> None:
         deeds = (self.offer, self.offer, self.offer, self.end, self.end, self.end, self.cancel, self.write, self.doubt)
-        self.chance.choice((*deeds, self.give_back, self.release))()
+        self.rng.choice((*deeds, self.give_back, self.release))()
 
     def offer(self) -> None:
-        chance, claims = self.chance, []
-        tenant = chance.randrange(self.tenants)
-        for _ in range(chance.choice([1, 3, 6, 80])):
+        rng, claims = self.rng, []
+        tenant = rng.randrange(self.tenants)
+        for _ in range(rng.choice([1, 3, 6, 80])):
             self._number += 1
-            tenant = tenant if chance.random() < 0.7 else chance.randrange(self.tenants)
+            tenant = tenant if rng.random() < 0.7 else rng.randrange(self.tenants)
             claim = Claim(
                 execution_id(NOW, self._number), new_id(), f"t{tenant}", NOW, Trigger.SCHEDULE,
-                chance.choice([0, 5, 5, 9]), chance.randrange(self.endpoints), 1, 1, False, JOB,
+                rng.choice([0, 5, 5, 9]), rng.randrange(self.endpoints), 1, 1, False, JOB,
             )  # fmt: skip
             self.held[claim.execution_id] = claim
             claims.append(claim)
         self.dispatcher.offer(claims)
 
     def end(self, how: str = "ok") -> None:
-        for id in self.chance.sample(sorted(self.under_way), min(len(self.under_way), self.chance.choice([1, 1, 3]))):
+        for id in self.rng.sample(sorted(self.under_way), min(len(self.under_way), self.rng.choice([1, 1, 3]))):
             if not self.under_way[id].done():
                 self.under_way[id].set_result(how)
 
     def cancel(self) -> None:
-        for id in self.chance.sample(sorted(self.held), min(len(self.held), self.chance.choice([1, 1, 5, 70]))):
+        for id in self.rng.sample(sorted(self.held), min(len(self.held), self.rng.choice([1, 1, 5, 70]))):
             self.dispatcher.cancel(id)
 
     def write(self) -> None:
-        self.chance.shuffle(self.ended)
-        count = self.chance.randint(0, len(self.ended))
+        self.rng.shuffle(self.ended)
+        count = self.rng.randint(0, len(self.ended))
         written, self.ended[:] = self.ended[:count], self.ended[count:]
         self.record(written)
 
@@ -107,17 +107,17 @@ class World:
             self.end("not sent")
 
     def give_back(self) -> None:
-        self.given_back += self.dispatcher.make_room(self.chance.choice([1, 5, 100]), ["newcomer"])
+        self.given_back += self.dispatcher.make_room(self.rng.choice([1, 5, 100]), ["newcomer"])
 
     def release(self) -> None:
         claims, self.given_back = self.given_back, []
         self.record(claims)
-        if self.chance.random() < 0.6:  # claimed again by this node: the same executions, with later tokens
+        if self.rng.random() < 0.6:  # claimed again by this node: the same executions, with later tokens
             again = [msgspec.structs.replace(claim, token=claim.token + 1) for claim in claims]
             self.held |= {claim.execution_id: claim for claim in again}
             self.dispatcher.offer(again)
 
-    # What must hold
+    # Invariants
 
     def check(self) -> None:
         queue = self.dispatcher._queue
@@ -158,11 +158,11 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(40))
-async def test_nothing_is_left_behind_whatever_happens(seed: int):
+async def test_counters_equal_a_recount_and_no_claim_that_could_start_waits(seed: int):
     world = World(random.Random(seed))
     for _ in range(60):
         world.step()
-        if world.chance.random() < 0.7:
+        if world.rng.random() < 0.7:
             await world.settle()
             world.check()
     world.is_trusted = True

@@ -1,5 +1,5 @@
-"""Our instants against a slow walker that shares no code with the engine: it writes down every local time of a
-few days, asks zoneinfo which instants show it, and applies the policy by its definition.
+"""Our instants against a slow search that shares no code with the engine: it lists every local time of a few days,
+finds the instants that show it with zoneinfo, and applies the policy by its definition.
 """
 
 from __future__ import annotations
@@ -120,7 +120,9 @@ def test_days_agree_with_a_walk_over_the_calendar(
 
 @examples(40, 120)
 @given(weekday_terms(), st.sampled_from([2, 3, 7]), st.dates(date(1970, 1, 1), date(2100, 1, 1)))
-def test_a_starred_day_field_means_both(weekday: tuple[str, Test], step: int, start: date) -> None:
+def test_with_a_star_in_a_day_field_both_day_fields_must_match(
+    weekday: tuple[str, Test], step: int, start: date
+) -> None:
     text, test = weekday
     walk = (start + timedelta(days=n) for n in range(500))
     expected = [day for day in walk if (day.day - 1) % step == 0 and test(day)][:6]
@@ -129,7 +131,7 @@ def test_a_starred_day_field_means_both(weekday: tuple[str, Test], step: int, st
 
 @examples(60, 150)
 @given(date_terms(), weekday_terms(), samples.months, st.booleans())
-def test_never_fires_agrees_with_four_hundred_years(
+def test_refused_schedules_are_those_without_a_day_in_four_hundred_years(
     dates: tuple[str, Test], weekday: tuple[str, Test], month: str, starred: bool
 ) -> None:
     expr = parse(f"0 0 {'*/31' if starred else dates[0]} {month} {weekday[0] if starred else '*'}")
@@ -185,10 +187,10 @@ def test_clock_changes_agree_with_a_walk_over_local_times(
     changes = samples.clock_changes(key, year)
     assume(changes)
     zone, change = ZoneInfo(key), data.draw(st.sampled_from(changes))
-    if data.draw(st.booleans()):  # the hour that is shown twice, and the one that is left out
+    if data.draw(st.booleans()):  # the hour that is shown twice, and the one that is skipped
         before = datetime.fromtimestamp(change - 1, zone).hour
         hours = sorted({*hours, before, (before + 1) % 24})
-    # A field that begins with a star is a wildcard, even in a list: the star stands where it adds nothing.
+    # A field that begins with a star is a wildcard, even in a list: a star is added where it changes no match.
     head = [] if seconds is None else [",".join(map(str, seconds))]
     minute_field = ",".join(map(str, minutes)) if fixed else "*/15"
     text = " ".join([*head, minute_field, ",".join(map(str, hours)), "* * *"])
@@ -210,7 +212,7 @@ def test_clock_changes_agree_with_a_walk_over_local_times(
 
 @examples(80, 300)
 @given(samples.expressions(), samples.places_and_times(), policies)
-def test_instants_only_move_forward_and_do_not_depend_on_where_one_starts(
+def test_instants_ascend_and_do_not_depend_on_the_start_of_the_search(
     text: str, place: tuple[str, int], dst: Dst
 ) -> None:
     key, after = place
@@ -231,7 +233,7 @@ Answer = TypeVar("Answer")
 
 
 def outcome(ask: Callable[[], Answer]) -> Answer | InvalidSchedule:
-    """The answer or the one error that is allowed. Any other goes through and fails the test."""
+    """Returns the result, or the one error that is allowed. Any other error fails the test."""
     try:
         return ask()
     except InvalidSchedule as error:
@@ -305,14 +307,14 @@ WEEKDAY_FIELDS = [
 ]
 
 
-def test_equal_words_mean_equal_times() -> None:
+def test_schedules_with_the_same_description_have_the_same_instants() -> None:
     by_words: dict[str, tuple[object, ...]] = {}
-    chance = random.Random(7)
+    rng = random.Random(7)
     sixty = [*TIME_FIELDS, "0,30", "45-59", "*/15"]
     fields = [sixty, sixty, TIME_FIELDS, DATE_FIELDS, MONTH_FIELDS, WEEKDAY_FIELDS]
     for at in range(1500):
-        parts = [chance.choice(field) for field in fields]
-        if at % 2:  # half of them without seconds, the words for which are the most varied
+        parts = [rng.choice(field) for field in fields]
+        if at % 2:  # half of them without seconds, whose descriptions vary most
             parts[0] = "0"
         expr = parse(" ".join(parts))
         days = tuple(

@@ -25,7 +25,7 @@ class Stuck(Exception):
 
 
 class Simulation(CronSim):
-    """cronsim, stopped where it would run for ever: back and forth over an overlap that crosses midnight."""
+    """cronsim, stopped where it would run without end: in an overlap that crosses midnight."""
 
     ticks = 0
 
@@ -62,7 +62,7 @@ def start(key: str, after: int) -> datetime:
 
 
 def simulate(text: str, at: datetime) -> CronSim | None:
-    """None if cronsim finds that the day never comes; then so must we."""
+    """Returns None if cronsim finds that the day never comes; then our search must agree."""
     try:
         return Simulation(text, at)
     except CronSimError:
@@ -94,7 +94,7 @@ def near_a_clock_change(key: str, at: int) -> bool:
 
 
 def check_wildcard(text: str, key: str, after: int) -> bool:
-    """Compares instant by instant; where cronsim differs, the wall clock must prove it wrong. True if they agree."""
+    """Compares instant by instant; if they differ, the wall clock must prove cronsim wrong. True if they agree."""
     expr, agreed = parse(text), True
     for _ in range(COUNT):
         simulation = simulate(text, start(key, after))
@@ -112,7 +112,7 @@ def check_wildcard(text: str, key: str, after: int) -> bool:
         assert wall_clock_matches(simulation, key, our)
         if our != their:
             agreed = False
-            # Theirs is earlier only by naming a time the clock never showed, and later only by missing ours.
+            # Its instant is earlier only if the clock never showed it, and later only if it missed ours.
             assert their is None or their > our or their <= after or not wall_clock_matches(simulation, key, their)
             assert near_a_clock_change(key, our)
         after = our
@@ -127,7 +127,7 @@ def test_five_fields_agree_with_cronsim_in_every_zone(text: str, place: tuple[st
         check_wildcard(text, key, after)
         return
     at = start(key, after)
-    assume(at.fold == 0)  # in the second pass cronsim answers with the first, which is over
+    assume(at.fold == 0)  # in the second pass cronsim returns the first, which has passed
     simulation = simulate(text, at)
     if simulation is not None:
         assert ours(text, key, after) == theirs(simulation)
@@ -171,12 +171,12 @@ def test_a_leading_zero_for_seconds_changes_nothing(minute: int, hour: int, plac
 
 @pytest.mark.parametrize("key", samples.ODD_ZONES)
 @pytest.mark.parametrize("text", ["*/5 * * * *", "*/30 * * * *", "0 * * * *"])
-def test_jobs_of_every_hour_agree_with_cronsim_outright(text: str, key: str) -> None:
+def test_hourly_jobs_agree_with_cronsim_everywhere(text: str, key: str) -> None:
     for change in samples.clock_changes(key, 2011) + samples.clock_changes(key, 2024):
         assert check_wildcard(text, key, (change - 3600) * 1000)
 
 
-def test_cronsim_never_ends_where_newfoundland_set_back_across_midnight_but_we_do() -> None:
+def test_a_search_ends_where_newfoundland_set_back_across_midnight_and_cronsim_does_not() -> None:
     after = int(datetime(2005, 10, 30, 0, 45, tzinfo=UTC).timestamp()) * 1000
     simulation = Simulation("15 */2 * * *", start("America/St_Johns", after))
     with pytest.raises(Stuck):
@@ -186,7 +186,7 @@ def test_cronsim_never_ends_where_newfoundland_set_back_across_midnight_but_we_d
     assert [f"{at:%d %H:%M}" for at in local] == ["30 00:15", "30 02:15", "30 04:15", "30 06:15"]
 
 
-def test_cronsim_passes_over_two_o_clock_when_lord_howe_sets_back_by_half_an_hour_but_we_do_not() -> None:
+def test_two_o_clock_is_found_when_lord_howe_sets_back_by_half_an_hour_and_cronsim_skips_it() -> None:
     key, after = "Australia/Lord_Howe", int(datetime(2024, 4, 6, 14, 40, tzinfo=UTC).timestamp()) * 1000
     simulation = Simulation("*/5 2 * * *", start(key, after))
     assert f"{next(simulation):%d %H:%M}" == "07 02:30"

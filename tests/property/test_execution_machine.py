@@ -1,7 +1,7 @@
-"""Any walk through the store's commands keeps the invariants, against a model of a few lines.
+"""Any sequence of the store's commands keeps the invariants, compared with a model of a few lines.
 
-The model knows of each execution its state, attempt, token and whether it is dead. What the store must refuse, the
-model says beforehand; after each step the store is read back and compared.
+The model has the state, attempt and token of each execution, and whether it is a dead letter. It predicts which
+commands the store refuses; after each step the store is read and compared.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ POLICY = RetryPolicy(delays=(1, 2))
 BOUND = max(LOST_ATTEMPTS, max_attempts(spec(retry_policy=POLICY)))
 ANY = st.integers(0, 1000)
 PLANNED = (Trigger.SCHEDULE, Trigger.CATCH_UP)
-IN_MEMORY = Path("/dev/shm")  # thousands of commits: what is tested here is not the disk
+IN_MEMORY = Path("/dev/shm")  # thousands of commits: the disk is not tested here
 
 
 @dataclass
@@ -55,13 +55,13 @@ class Known:
     attempt: int
     token: int
     dead: bool = False
-    ended_as: ExecutionRecord | None = None  # as first seen terminal; it must never differ again
+    ended_as: ExecutionRecord | None = None  # as first seen in a terminal state; it must not change again
 
 
 @dataclass
 class Model:
     executions: dict[str, Known] = field(default_factory=dict)
-    claims: list[tuple[int, Claim]] = field(default_factory=list)  # every claim ever made, by whom; most are stale
+    claims: list[tuple[int, Claim]] = field(default_factory=list)  # every claim, with its node; most are stale
 
 
 class ExecutionMachine(RuleBasedStateMachine):
@@ -144,7 +144,7 @@ class ExecutionMachine(RuleBasedStateMachine):
             == execution_id
         )
 
-    # Running
+    # Execution
 
     @rule(limit=st.integers(1, 4))
     def claim_what_waits(self, limit: int) -> None:
@@ -164,10 +164,10 @@ class ExecutionMachine(RuleBasedStateMachine):
         return known is not None and known == Known(State.RUNNING, claim.attempt, claim.token)
 
     @precondition(lambda self: self.model.claims)
-    @rule(number=ANY, outcome=st.sampled_from(OUTCOMES), chance=st.sampled_from([0.0, 0.9]))
-    def finish_some_claim_be_it_stale_or_not(self, number: int, outcome: Outcome, chance: float) -> None:
+    @rule(number=ANY, outcome=st.sampled_from(OUTCOMES), jitter=st.sampled_from([0.0, 0.9]))
+    def finish_some_claim_be_it_stale_or_not(self, number: int, outcome: Outcome, jitter: float) -> None:
         node, claim = self.model.claims[number % len(self.model.claims)]
-        self.finish(node, claim, conclude(claim, outcome, self.now, self.now, chance))
+        self.finish(node, claim, conclude(claim, outcome, self.now, self.now, jitter))
 
     @precondition(lambda self: self.model.claims)
     @rule(number=ANY, outcome=st.sampled_from(OUTCOMES))
@@ -221,7 +221,7 @@ class ExecutionMachine(RuleBasedStateMachine):
             refused = self.apply(c.Finish(self.node, self.now, tuple(expire(claim, self.now) for claim in expired)))
             assert refused == []
 
-    # People
+    # Users
 
     @rule(number=ANY)
     def cancel_some_execution(self, number: int) -> None:
@@ -251,7 +251,7 @@ class ExecutionMachine(RuleBasedStateMachine):
     @rule(number=ANY)
     def cancel_what_waits_of_a_job_and_begin_anew(self, number: int) -> None:
         if number % 5:
-            return  # rarely: a cancelled job has little left to do
+            return  # rarely: a cancelled job has few further transitions
         job_id = self.job(number).job_id
         running = self.apply(c.CancelJob(self.now, TENANT, job_id))
         assert sorted(running) == sorted(
@@ -284,7 +284,7 @@ class ExecutionMachine(RuleBasedStateMachine):
         assert found is not None
         return found
 
-    # What holds after each step
+    # Invariants after each step
 
     @invariant()
     def the_store_keeps_its_promises(self) -> None:
@@ -310,13 +310,13 @@ class ExecutionMachine(RuleBasedStateMachine):
             known.ended_as = record
 
     def what_was_fired_is_there(self, records: list[ExecutionRecord]) -> None:
-        """A job's count towards `max_runs` is the runs its timetable was given: none twice, none that was skipped."""
+        """A job's count towards `max_runs` is the number of runs of its timetable: none twice, and no skipped ones."""
         ran = [r.job_id for r in records if r.trigger in PLANNED and r.state is not State.SKIPPED]
         for number, job_id in enumerate(self.jobs):
             assert self.job(number).fired == ran.count(job_id), "a run was counted twice, or one that was none"
 
     def nobody_waits_for_nobody(self, records: list[ExecutionRecord]) -> None:
-        """A held execution has an open one of its job before it; else it would wait for ever."""
+        """A held execution has an open one of its job before it; otherwise it would wait for ever."""
         at_work = {record.job_id for record in records if record.state in OPEN and not record.held}
         for record in records:
             assert not record.held or record.job_id in at_work, "an execution is held by nobody"

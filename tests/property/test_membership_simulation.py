@@ -1,10 +1,10 @@
 """Many nodes, one simulated clock, and random faults: slow, lost or late calls, and nodes that stop, die and return.
 
-At every instant at most one node believes that it owns a shard; epochs only grow, and no two nodes ever share one; and
-once nothing has gone wrong for a ttl and two heartbeats, every shard is owned. All nodes' clocks run at the same rate,
-which is what the margin is for; here it is next to nothing, so that nothing hides behind it.
+At every instant at most one node has trusted ownership of a shard; epochs only grow, and no two nodes share one; and
+when there was no fault for a ttl and two heartbeats, every shard is owned. All nodes' clocks run at the same rate,
+which the margin is for; the margin is almost zero here, so that it hides no error.
 
-A failure names its seed. DUETIME_SIMULATIONS=5000 makes it a soak.
+A failure prints its seed. DUETIME_SIMULATIONS=5000 makes it a soak test.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simulation.turns import turn
 
 TTL, BEAT, MARGIN = 5.0, 1.0, 0.01
 STEP = 0.1
-SLACK = 8 * STEP  # what calls of a turn or two take
+SLACK = 8 * STEP  # the time of calls that take a turn or two
 CALL_SECONDS = 1.5
 SETTLE = 12  # turns of the event loop, at most: more than any chain of callbacks between two waits
 SEEDS = range(int(os.environ.get("DUETIME_SIMULATIONS", "6")))
@@ -34,7 +34,7 @@ LONG_SEEDS = SEEDS if "DUETIME_SIMULATIONS" in os.environ else SEEDS[:3]
 
 
 class NodeClock:
-    """The common clock, as a process sees it that may be stopped: nothing wakes while it is."""
+    """The common clock for a process that may be suspended: none of its waits ends meanwhile."""
 
     def __init__(self, clock: HandClock) -> None:
         self._clock = clock
@@ -57,27 +57,27 @@ class NodeClock:
 
 
 class Network:
-    """A way to the registry that is slow, loses answers, and delivers what it seemed to have lost."""
+    """A connection to the registry that is slow, loses responses, and delivers lost requests late."""
 
     ttl_seconds = TTL
 
-    def __init__(self, registry: MemoryRegistry, clock: HandClock, mine: NodeClock, chance: Random) -> None:
+    def __init__(self, registry: MemoryRegistry, clock: HandClock, mine: NodeClock, rng: Random) -> None:
         self._registry = registry
         self._clock = clock
         self._mine = mine
-        self._chance = chance
+        self._rng = rng
         self.trouble = 0.0
         self._late: set[asyncio.Task[object]] = set()
 
     async def _send(self, call: Callable[[], Awaitable[Any]]) -> Any:
-        chance = self._chance
-        if chance.random() >= self.trouble:
-            await self._mine.sleep(chance.choice([0, 0, STEP]))
+        rng = self._rng
+        if rng.random() >= self.trouble:
+            await self._mine.sleep(rng.choice([0, 0, STEP]))
             answer = await call()
-            await self._mine.sleep(chance.choice([0, 0, STEP]))
+            await self._mine.sleep(rng.choice([0, 0, STEP]))
             return answer
-        if chance.random() < 0.7:  # its caller has given up, and it is executed later
-            task = asyncio.ensure_future(self._deliver(call, chance.uniform(0, 2 * TTL)))
+        if rng.random() < 0.7:  # the caller has given up, and the call is executed later
+            task = asyncio.ensure_future(self._deliver(call, rng.uniform(0, 2 * TTL)))
             self._late.add(task)
             task.add_done_callback(self._late.discard)
         await self._mine.sleep(CALL_SECONDS)
@@ -116,7 +116,7 @@ class Process:
     def __init__(self, cluster: Cluster, node: int, name: str) -> None:
         self.name = name
         self.clock = NodeClock(cluster.clock)
-        self.network = Network(cluster.registry, cluster.clock, self.clock, cluster.chance)
+        self.network = Network(cluster.registry, cluster.clock, self.clock, cluster.rng)
         self.network.trouble = cluster.trouble
         self.membership = Membership(
             self.network, self.clock, node, name, ["timer"], BEAT, MARGIN, on_fenced=lambda: cluster.restart(self)
@@ -125,19 +125,19 @@ class Process:
 
 class Cluster:
     def __init__(self, seed: int) -> None:
-        self.chance = Random(seed)
+        self.rng = Random(seed)
         self.clock = HandClock()
         self.registry = MemoryRegistry(self.clock, TTL)
         self.processes: dict[str, Process] = {}
         self.leaving: list[Process] = []
-        self.owners: dict[tuple[int, int], int] = {}  # (shard, epoch): who ever believed to own it
+        self.owners: dict[tuple[int, int], int] = {}  # (shard, epoch): the node that owned it at any time
         self.epochs = [0] * SHARDS
         self.trouble = 0.0
         self._ids = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
     def start(self, name: str) -> None:
-        """A process of this name; an earlier one was killed, and believes nothing any more."""
+        """Starts a process of this name. The previous one, if any, was killed and owns nothing."""
         self.kill(name)
         self._ids += 1
         process = self.processes[name] = Process(self, self._ids, name)
@@ -157,7 +157,7 @@ class Cluster:
     def leave(self, name: str) -> None:
         process = self.processes.pop(name)
         process.clock.running.set()
-        self.leaving.append(process)  # what it believes counts until it is gone
+        self.leaving.append(process)  # its ownership counts until it has ended
         self._spawn(process.membership.leave())
 
     def _spawn(self, deed: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -190,11 +190,11 @@ class Cluster:
         self.epochs = epochs
 
     def disturb(self) -> None:
-        """One thing that goes wrong, or right."""
+        """Causes or ends one fault."""
         names = [f"n{number}" for number in range(6)]
-        name = self.chance.choice(names)
+        name = self.rng.choice(names)
         process = self.processes.get(name)
-        match self.chance.choice(["start", "kill", "leave", "stop", "stop", "go on", "go on", "network"]):
+        match self.rng.choice(["start", "kill", "leave", "stop", "stop", "go on", "go on", "network"]):
             case "start":
                 self.start(name)
             case "kill":
@@ -206,7 +206,7 @@ class Cluster:
             case "go on" if process is not None:
                 process.clock.running.set()
             case "network":
-                self.set_trouble(self.chance.choice([0.0, 0.2, 0.6]))
+                self.set_trouble(self.rng.choice([0.0, 0.2, 0.6]))
 
     def set_trouble(self, trouble: float) -> None:
         self.trouble = trouble
@@ -232,17 +232,17 @@ class Cluster:
 
 
 @pytest.mark.parametrize("seed", LONG_SEEDS)
-async def test_at_most_one_node_believes_and_each_shard_gets_an_owner(seed: int):
+async def test_at_most_one_node_owns_a_shard_and_each_shard_gets_an_owner(seed: int):
     cluster = Cluster(seed)
     for name in ("n0", "n1", "n2"):
         cluster.start(name)
     try:
         for _ in range(4):
-            for _ in range(cluster.chance.randint(3, 25)):
+            for _ in range(cluster.rng.randint(3, 25)):
                 cluster.disturb()
-                await cluster.run(cluster.chance.choice([STEP, 0.5, 1.0, 3.0, 6.0]))
+                await cluster.run(cluster.rng.choice([STEP, 0.5, 1.0, 3.0, 6.0]))
             cluster.calm()
-            # A call that was under way may take its time to fail, and one that was late its time to arrive.
+            # A call in flight may take a while to fail, and a late one to arrive.
             await cluster.run(CALL_SECONDS + 2 * TTL)
             await cluster.run(TTL + 2 * BEAT + SLACK)
             assert sum(cluster.shares()) == SHARDS, cluster.shares()
@@ -252,7 +252,7 @@ async def test_at_most_one_node_believes_and_each_shard_gets_an_owner(seed: int)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-async def test_after_a_death_its_shards_are_owned_within_a_ttl_and_after_a_leave_within_a_heartbeat(seed: int):
+async def test_shards_get_a_new_owner_within_a_ttl_after_a_kill_and_within_a_heartbeat_after_a_leave(seed: int):
     cluster = Cluster(seed)
     names = [f"n{number}" for number in range(2 + seed % 5)]
     for name in names:
@@ -260,12 +260,12 @@ async def test_after_a_death_its_shards_are_owned_within_a_ttl_and_after_a_leave
     try:
         await cluster.run(4 * BEAT)
         assert sum(cluster.shares()) == SHARDS
-        await cluster.run(cluster.chance.randint(0, 9) * STEP)
-        for name in cluster.chance.sample(names, cluster.chance.randint(1, len(names) - 1)):
+        await cluster.run(cluster.rng.randint(0, 9) * STEP)
+        for name in cluster.rng.sample(names, cluster.rng.randint(1, len(names) - 1)):
             cluster.kill(name)
         await cluster.run(TTL + SLACK)
         assert sum(cluster.shares()) == SHARDS
-        leaver = cluster.chance.choice(list(cluster.processes))
+        leaver = cluster.rng.choice(list(cluster.processes))
         cluster.start("new")
         await cluster.run(2 * BEAT + SLACK)
         assert min(cluster.shares()) == SHARDS // len(cluster.processes)

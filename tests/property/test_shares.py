@@ -13,7 +13,7 @@ TENANTS = st.sampled_from("abcde")
 
 
 @given(st.integers(1, 12), st.lists(st.tuples(TENANTS, st.booleans()), max_size=200))
-def test_a_holder_below_its_share_gets_in_and_eviction_gains_nothing(
+def test_a_holder_below_its_share_is_admitted_and_eviction_gains_nothing(
     capacity: int, steps: list[tuple[str, bool]]
 ) -> None:
     holdings, counts = Holdings(capacity), dict.fromkeys("abcde", 0)
@@ -42,7 +42,7 @@ def test_a_holder_below_its_share_gets_in_and_eviction_gains_nothing(
 
 
 @given(st.integers(1, 12), st.lists(TENANTS, max_size=200))
-def test_a_flood_of_one_leaves_every_other_in_a_cache_its_share(capacity: int, adds: list[str]) -> None:
+def test_a_flood_of_one_holder_leaves_each_other_its_share_of_a_cache(capacity: int, adds: list[str]) -> None:
     cache, kept = FairCache[int](capacity), dict[int, str]()
     for key, tenant in enumerate(adds):
         dropped = cache.add(tenant, key)

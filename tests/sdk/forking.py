@@ -1,6 +1,6 @@
 """A program that enqueues before a fork, in the children, and after it: forking.py URL HOW.
 
-Prints the ids of what it enqueued, each on a line. An embedded app also prints "ran" and who, for all that has run.
+Prints the ids of the enqueued executions, each on a line. An embedded app also prints "ran" and the process for each.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def forked(who: str) -> None:
 
 
 def say(*words: str) -> None:
-    os.write(1, (" ".join(words) + "\n").encode())  # whole, whoever else writes
+    os.write(1, (" ".join(words) + "\n").encode())  # in one write, so that lines of other processes do not mix
 
 
 def enqueue(who: str) -> None:
@@ -134,7 +134,7 @@ def outlive() -> None:
             enqueue("child, alone")
         except DuetimeError as error:
             say("away", str(error))
-        sys.stdin.readline()  # it lives on until the test has looked
+        sys.stdin.readline()  # it runs until the test has checked it
         sys.exit(0)
     os.read(ready, 1)
     os.kill(os.getpid(), signal.SIGKILL)

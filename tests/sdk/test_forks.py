@@ -17,7 +17,7 @@ from patience import PATIENCE_SECONDS
 from served import served
 
 PROGRAM = Path(__file__).with_name("forking.py")
-# How, and how often it enqueues.
+# How it forks, and how often it enqueues.
 HOW = [("fork", 6), ("multiprocessing", 10), ("async", 6), ("threads", 14), ("grandchildren", 10)]
 
 

@@ -29,9 +29,9 @@ def columns(*types: int) -> bytes:
 
 
 class HostileServer:
-    """`types`: of the columns of each statement but the node's own. `answer`: what it sends when that is executed.
+    """`types`: of the columns of each statement except the node's own. `answer`: sent when that is executed.
 
-    `iterations`: what it asks for in the handshake; None: it asks for no password. `status`: what it reports of itself.
+    `iterations`: requested in the handshake; None: no password is requested. `status`: the parameters it reports.
     """
 
     def __init__(

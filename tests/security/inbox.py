@@ -17,7 +17,7 @@ class Received(NamedTuple):
     body: bytes
 
     def verifies(self, secret: str) -> bool:
-        """Whether a receiver that has this secret takes the request for genuine."""
+        """Returns whether a receiver with this secret accepts the request as genuine."""
         try:
             Webhook(secret).verify(self.body, dict(self.headers))
         except WebhookVerificationError:

@@ -38,7 +38,7 @@ def connect(port: int, address: str = "127.0.0.1") -> socket.socket:
 def send_until_closed(line: socket.socket, pieces: Iterable[bytes]) -> Ending:
     """Sends until the server stops reading, then reads until it closes the connection."""
     sent = 0
-    with suppress(BrokenPipeError, ConnectionResetError):  # closed: no more is taken
+    with suppress(BrokenPipeError, ConnectionResetError):  # closed: the server reads no more
         for piece in pieces:
             line.sendall(piece)
             sent += len(piece)
@@ -47,7 +47,7 @@ def send_until_closed(line: socket.socket, pieces: Iterable[bytes]) -> Ending:
 
 def read_to_the_end(line: socket.socket) -> bytes:
     said = b""
-    with suppress(ConnectionResetError):  # closed, if not politely
+    with suppress(ConnectionResetError):  # closed with a reset
         while piece := line.recv(65_536):
             said += piece
     return said

@@ -22,12 +22,12 @@ from security.raw import MEGABYTE, peak_memory
 
 ROOT = Path(__file__).parents[2]
 INSTANTS = 4  # of the victim's job, under attack
-MOST_GROWN = 250 * MEGABYTE  # a busy machine lets more wait; the bound of a quiet one is measured by the benchmark
+MOST_GROWN = 250 * MEGABYTE  # a busy machine queues more; the benchmark measures the bound of an idle one
 
 
 @contextmanager
 def attacked(port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Inside the block, all attacks have begun."""
+    """When the block begins, all attacks have begun."""
     tokens = [token(tenant, "mallory", "admin") for tenant in ("evil-1", "evil-2")]
     command = [sys.executable, "-m", "bench.attackers", str(port), *tokens]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, preexec_fn=end_with_parent) as attackers:

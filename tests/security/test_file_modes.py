@@ -34,7 +34,7 @@ def open_umask() -> Iterator[None]:
 
 
 def open_to_others(folder: Path) -> dict[str, str]:
-    """Everything below, and the folder itself, that others have any right to; with its mode."""
+    """Returns the folder and everything below it that others have any right to; with its mode."""
     found = {}
     for path in (folder, *folder.rglob("*")):
         mode = stat.S_IMODE(path.lstat().st_mode)
@@ -44,7 +44,7 @@ def open_to_others(folder: Path) -> dict[str, str]:
 
 
 def run_all(client: Client) -> None:
-    """Jobs that leave something on the disk: a secret, and a log."""
+    """Creates jobs that write to the disk: a secret, and a log."""
     payload = {"script": "echo something; echo more >&2", "env": {"TOKEN": "s3cret-of-ann"}}
     body = {"name": "leaves a log", "schedule": "immediate", "type": "script", "payload": payload}
     job_id = client.post("/jobs", body).json()["job_id"]
@@ -101,7 +101,7 @@ def test_a_folder_that_is_open_to_others_is_logged_and_not_changed(tmp_path: Pat
     assert "ok" in line.lower()
 
 
-# What is typed
+# Command lines
 
 READS_ALL = "tail -v -n +1 /proc/[0-9]*/cmdline 2>/dev/null | tr '\\0' ' '; echo done"
 
@@ -115,7 +115,7 @@ def test_arguments_with_passwords_are_found() -> None:
 @on_linux
 @pytest.mark.slow
 def test_a_script_finds_no_password_of_the_database_in_the_list_of_processes(tmp_path: Path) -> None:
-    password = "typed-by-an-operator"  # the server asks for none
+    password = "typed-by-an-operator"  # the server requests no password
     with database() as url:
         url = re.sub("//postgres:.*?@", f"//postgres:{password}@", url)
         assert password in url

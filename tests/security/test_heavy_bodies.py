@@ -83,7 +83,7 @@ def test_endless_lines_are_counted_and_leave_other_tenants_their_share(node: Ser
         for line in hostile:
             line.sendall(HEAD % token("evil").encode() + b'{"name":"' + b"x" * LINE)
         assert send(node, job(b"1") + b"\n", "/jobs:batch", **NDJSON).json()["created_count"] == 1
-        refused = LINES - HELD // LINE - 5  # there is no room for these
+        refused = LINES - HELD // LINE - 5  # there is no room for these lines
         wait_until(
             lambda: len(select(hostile, [], [], 0)[0]) >= refused, PATIENCE_SECONDS, f"{refused} have a response"
         )

@@ -16,8 +16,8 @@ from duetime.api.auth.tokens import sign
 from security.raw import MEGABYTE, connect, peak_memory, read_to_the_end
 
 JOB = {"name": "one of many", "schedule": FAR, "payload": {"url": "http://127.0.0.1:9/"}}
-ARRAY = 8 * MEGABYTE  # the most that one may have
-HELD = 64 * MEGABYTE  # and all together
+ARRAY = 8 * MEGABYTE  # the largest array
+HELD = 64 * MEGABYTE  # the limit of all together
 HEAD = (
     b"POST /api/v1/jobs:batch HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer %b\r\n"
     b"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n"
@@ -75,7 +75,7 @@ def test_a_larger_batch_of_lines_is_accepted(node: Server) -> None:
 
 
 def begin(lines: ExitStack, node: Server, tenant: str) -> socket.socket:
-    """An array that has come but for its last byte."""
+    """An array of which only the last byte is missing."""
     line = lines.enter_context(connect(node.client.port))
     line.sendall(HEAD % (token(tenant).encode(), ARRAY) + array(ARRAY)[:-1])
     return line

@@ -29,7 +29,7 @@ def new_key() -> str:
 
 
 def holds(client: Known, keys: list[str]) -> list[str]:
-    """Returns what holds a job that waits for these keys, without the keys."""
+    """Returns the reasons why a job waits for these keys, without the keys."""
     job_id = client.create("on_demand", after=keys)
     return _holds(client, job_id, keys)
 
@@ -37,10 +37,10 @@ def holds(client: Known, keys: list[str]) -> list[str]:
 def _holds(client: Known, job_id: str, keys: list[str]) -> list[str]:
     answer = client.get(f"/jobs/{job_id}/why")
     assert answer.status == 200, answer
-    told = sorted(answer.json()["holds"])
+    shown_reasons = sorted(answer.json()["holds"])
     for number, key in enumerate(sorted(keys)):
-        told = [text.replace(key, f"key {number}") for text in told]
-    return told
+        shown_reasons = [text.replace(key, f"key {number}") for text in shown_reasons]
+    return shown_reasons
 
 
 def test_why_describes_another_users_key_like_an_unknown_key(people: People) -> None:

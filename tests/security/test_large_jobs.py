@@ -48,7 +48,7 @@ def member(server: Server, tenant: str) -> Known:
 def test_runs_of_a_large_job_at_a_target_that_hangs_take_bounded_memory(
     store: str, silent_target: str, tmp_path: Path
 ) -> None:
-    """Uses its own node, so that nothing else affects its peak memory."""
+    """Uses its own node, so that no other test affects its peak memory."""
     with nodes(store, tmp_path, DISPATCHER_WORKERS="64") as started:
         check_memory_of_executions(started[0], silent_target)
 

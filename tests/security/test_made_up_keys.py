@@ -32,7 +32,7 @@ def record(number: int) -> KeyRecord:
 
 
 class SlowStore:
-    """Answers for keys that there are, and takes for ever for others: the worst that a crowd of them could do."""
+    """Returns known keys at once. Reads of unknown keys hang, which is the worst case of many made-up keys."""
 
     def __init__(self, *records: KeyRecord) -> None:
         self.keys = {one.key_id: one for one in records}

@@ -1,7 +1,7 @@
 """Slow reads of one tenant: meanwhile other tenants' reads, /health and API keys work.
 
-A hostile tenant reads without an end. How long anything takes is not asserted: all of its reads are still under way
-when the others have been answered.
+A hostile tenant sends reads that never end. Durations are not asserted: all of its reads are still running when the
+others have a response.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read_without_end(store: AnyStore, tenant: str) -> asyncio.Task[Any]:
 
 @contextmanager
 def crowd(store: AnyStore, *tenants: str, reads: int = READS) -> Iterator[list[asyncio.Task[Any]]]:
-    """So many reads without an end, of each of these tenants."""
+    """Starts this many reads without an end, for each of these tenants."""
     under_way = [read_without_end(store, tenant) for _ in range(reads) for tenant in tenants]
     try:
         yield under_way
@@ -64,7 +64,7 @@ def crowd(store: AnyStore, *tenants: str, reads: int = READS) -> Iterator[list[a
 
 
 async def until_begun(store: AnyStore, *tenants: str) -> None:
-    """Each of these tenants has a read under way."""
+    """Returns whether each of these tenants has a running read."""
     await until(lambda: all(store._people_reads.places.begun_of(tenant) for tenant in tenants))
 
 

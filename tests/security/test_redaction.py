@@ -1,6 +1,6 @@
 """A tenant marks far too much as secret: the node refuses it, and an older such job delays no other job.
 
-Redaction is work that the attacker chooses: his secrets, and the text in which they are looked for.
+The attacker determines the work of redaction: the secrets, and the text in which they are searched.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LEAVES = 130_000
 MANY = [f"{number:05x}"[::-1][:4] + "ghijklm"[number >> 16] for number in range(LEAVES)]  # as many as fit into one job
 HEAVY = MANY[:90_000]  # nearly as many as a request may have values
 FUNCTION = "steal.time"
-ANSWERED_MEANWHILE = 3  # one that was under way when the work began, and more
+ANSWERED_MEANWHILE = 3  # one that had started before the work, and more
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_the_most_allowed_secrets_are_accepted_and_a_change_can_not_add_one(serv
     )
 
 
-# Jobs that were stored before there was a limit
+# Jobs that were stored before the limit existed
 
 
 def store_old(data: Path, *jobs: JobSpec) -> list[str]:
@@ -107,7 +107,7 @@ def store_old(data: Path, *jobs: JobSpec) -> list[str]:
 
     async def put() -> list[str]:
         vault = AesVault((), KeyFile(data))
-        vault.start()  # makes the key, as a node's first start does
+        vault.start()  # creates the key, as a node's first start does
         store = SqliteStore(data)
         await store.start()
         try:
@@ -124,7 +124,7 @@ def store_old(data: Path, *jobs: JobSpec) -> list[str]:
 
 @pytest.fixture(scope="module")
 def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str, str]]:
-    """A node that has a call with too many secrets, and a script with large ones: their ids."""
+    """A node with a call that has too many secrets, and a script with large ones. Yields their ids."""
     server = Server(tmp_path_factory.mktemp("old"), ALLOW_SCRIPTS="true", WORKER_LEASE_SECONDS="1h")
     server.data.mkdir(mode=0o700)
     large = {f"V{number}": f"{number:04}" + "v" * 4000 + f"-{number:04}" for number in range(100)}
@@ -144,7 +144,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, str,
 
 @contextmanager
 def watched_health(client: Client) -> Iterator[list[int]]:
-    """Asks for /health again and again while the block runs. Each answer adds its status to the list."""
+    """Requests /health again and again while the block runs. Each response adds its status to the list."""
     answers: list[int] = []
     over = threading.Event()
 

@@ -178,7 +178,7 @@ ELSEWHERE = ["localhost:1/app", "127.0.0.1:2/app", "127.0.0.1:1/other"]
 @pytest.mark.parametrize("elsewhere", ELSEWHERE)
 @pytest.mark.parametrize("is_removed", [False, True])
 def test_a_connection_with_another_target_keeps_no_secret(people: People, elsewhere: str, is_removed: bool) -> None:
-    """By its name alone, it would be the same."""
+    """By its name alone, it would be the same function."""
     register(people, own="127.0.0.1:1/app")
     job_id = people.ada.create(type="sql_query", payload=PARAMETER, retry_policy={"max_retries": 0})
     if is_removed:
@@ -186,7 +186,7 @@ def test_a_connection_with_another_target_keeps_no_secret(people: People, elsewh
     register(people, own=elsewhere)
     ended = finished(people, job_id)
     assert (ended["error_type"], "Send them again" in ended["error_message"]) == ("blocked_target", True), ended
-    # A change that says nothing of it does not make it right, nor does one that claims that it is.
+    # A change that does not name the connection does not make it valid, nor does one that names it.
     for change in ({"description": "x"}, {"payload": {"bound_to": elsewhere}}):
         assert pointers(people.ada.request("PATCH", f"/jobs/{job_id}", change)) == ["/payload/parameters/0"]
     anew = people.ada.request("PATCH", f"/jobs/{job_id}", {"payload": {"parameters": ["another"]}})
@@ -228,7 +228,7 @@ def test_jobs_of_a_batch_are_bound_like_others(people: People) -> None:
 
 
 def finished(people: People, job_id: str) -> dict[str, Any]:
-    """The execution that is begun here, once it has ended."""
+    """Returns the execution that the block starts, when it has ended."""
     execution_id = people.ada.post(f"/jobs/{job_id}/run").json()["execution_id"]
 
     def over() -> dict[str, Any] | None:

@@ -16,12 +16,12 @@ from duetime.executors.script import folders
 from duetime.executors.script.folders import PrivateFolder
 from executors.script.watching import on_linux
 
-MODE = 0o751  # one that nobody sets by chance
+MODE = 0o751  # an unusual mode
 
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """Any user may pass through it, unlike pytest's own folders."""
+    """A folder that any user may enter, unlike pytest's own folders."""
     path = Path(tempfile.mkdtemp(prefix="duetime-test-"))
     path.chmod(0o755)
     yield path
@@ -46,7 +46,7 @@ def check_untouched(victim: Path) -> None:
 
 @pytest.fixture
 def temporary(place: Path) -> Path:
-    """Like /tmp: each user may make files there, and remove only their own."""
+    """Like /tmp: each user may create files there, and remove only their own."""
     folder = place / "tmp"
     folder.mkdir()
     folder.chmod(0o1777)

@@ -1,4 +1,4 @@
-"""Attacks on what tenants share: room for jobs, and the ledger. A hostile tenant must cost another one nothing.
+"""Attacks on what tenants share: room for jobs, and the ledger. A hostile tenant must not affect another one.
 
 Each attack runs against a real node, on both stores.
 """
@@ -57,7 +57,7 @@ def run_now(person: Known, number: int, **fields: Any) -> list[str]:
 
 
 def executions_of(person: Known, job_ids: list[str]) -> list[dict[str, Any]]:
-    """Read with all others of the tenant, a page at a time, and not job by job."""
+    """Reads them with all others of the tenant, a page at a time, and not job by job."""
     wanted = set(job_ids)
     return [row for row in person.pages("/executions", "executions") if row["job_id"] in wanted]
 

@@ -50,7 +50,7 @@ def rotated(admin: Known, overlap_seconds: int = DAY_SECONDS) -> dict[str, Any]:
 
 
 def sent_by(box: Inbox, client: Known, amount: int = 100) -> Received:
-    """The request of a new job of theirs, as a receiver gets it."""
+    """Returns the request of a new job of this tenant, as a receiver gets it."""
     path = f"/{uuid.uuid4()}"
     client.create("immediate", payload={"url": box.url(path), "body": {"pay": amount}})
     (received,) = wait_until(lambda: box.at(path), 15, "the job's request has come")
@@ -78,9 +78,9 @@ def test_only_the_secret_that_an_admin_sees_verifies_requests(people: People, bo
 def test_notifications_are_signed_with_the_key_of_the_jobs_tenant(people: People, box: Inbox) -> None:
     path = f"/{uuid.uuid4()}"
     people.ann.create("immediate", url=box.url(), webhooks={"on_success": box.url(path)})
-    (told,) = wait_until(lambda: box.at(path), 15, "the notification has come")
-    assert told.verifies(key_of(people.ada)["secret"])
-    assert not told.verifies(key_of(people.eve)["secret"])
+    (notified,) = wait_until(lambda: box.at(path), 15, "the notification has come")
+    assert notified.verifies(key_of(people.ada)["secret"])
+    assert not notified.verifies(key_of(people.eve)["secret"])
 
 
 def test_during_a_rotation_requests_verify_with_the_new_and_the_previous_key(
@@ -94,7 +94,7 @@ def test_during_a_rotation_requests_verify_with_the_new_and_the_previous_key(
     assert [key_of(people.ada.at(server)) for server in servers] == [after] * len(servers)
 
     def on_all_nodes() -> list[Received]:
-        """Executions of many jobs: every node has some of them."""
+        """Returns executions of many jobs: every node has some of them."""
         received = [sent_by(box, people.ann) for _ in range(8)]
         return received if all(one.verifies(after["secret"]) for one in received) else []
 

@@ -61,7 +61,7 @@ def ask(port: int, address: str) -> bytes:
 
 
 def exchange(line: socket.socket, request: bytes, response: bytes) -> None:
-    """Send a request and read its response up to the bytes that it ends with."""
+    """Sends a request and reads its response up to the bytes that it ends with."""
     line.sendall(request)
     said = b""
     while not said.endswith(response):
@@ -71,7 +71,7 @@ def exchange(line: socket.socket, request: bytes, response: bytes) -> None:
 
 
 def occupy(lines: ExitStack, port: int, number: int, request: bytes, response: bytes) -> list[socket.socket]:
-    """So many connections of the hostile address, each of which the server has responded to."""
+    """Opens this many connections of the hostile address. The server has responded to each of them."""
     held = []
     for _ in range(number):
         line = lines.enter_context(connect(port, HOSTILE))
@@ -136,7 +136,7 @@ def test_an_address_whose_connections_are_all_busy_gets_no_more(limited: Server,
 
 
 def test_a_body_below_the_least_rate_is_refused(tmp_path: Path, lines: ExitStack) -> None:
-    """It never falls silent for as long as it may, so that alone would not end it."""
+    """It is never silent for the whole timeout, so the timeout alone would not end it."""
     path = os.pathsep.join([str(Path(__file__).parents[1] / "api" / "hasty"), os.environ.get("PYTHONPATH", "")])
     server = Server(tmp_path / "node").start({"PYTHONPATH": path})
     lines.callback(server.close)

@@ -49,7 +49,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A node as it is when nothing is set, for attacks that leave it as it was."""
+    """A node with default settings, for attacks that leave it unchanged."""
     server = node(tmp_path_factory.mktemp("shared") / "node").start()
     yield server
     server.close()
@@ -57,7 +57,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A certificate that signs itself, and its key."""
+    """A self-signed certificate, and its key."""
     folder = tmp_path_factory.mktemp("tls")
     command = (
         "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=node.example "
@@ -128,7 +128,7 @@ def test_no_program_runs_at_a_database_that_trusts_local_users(database: Databas
 
 
 def test_a_role_that_can_run_programs_is_refused(database: Database, role: str, server: Server) -> None:
-    """The operator has allowed the server. The role is the fence: one with rights beyond its database is refused."""
+    """The operator has allowed the server. Only the role limits the tenant: one with too many rights is refused."""
     server.start(SQL_ALLOWED_HOSTS=f"127.0.0.1:{database.server.port}")
     eve, url = Admin(server, "evil"), database.url.replace("postgres@", f"{role}@")
     ended = eve.run(database.url, RUN_A_PROGRAM)
@@ -226,10 +226,10 @@ class AskingServer:
         self._tls.load_cert_chain(*certificate)
         self._tls.load_verify_locations(certificate[0])
         self._tls.verify_mode = ssl.CERT_OPTIONAL
-        self._tls.maximum_version = ssl.TLSVersion.TLSv1_2  # the handshake is over with the client's certificate seen
+        self._tls.maximum_version = ssl.TLSVersion.TLSv1_2  # the handshake has the client's certificate
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
-        self.seen: list[bool] = []  # whether there was one, by connection
+        self.seen: list[bool] = []  # whether there was a certificate, by connection
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
@@ -239,7 +239,7 @@ class AskingServer:
             except OSError:
                 return
             with suppress(OSError), caller:
-                caller.recv(8)  # whether there is TLS
+                caller.recv(8)  # the request for TLS
                 caller.sendall(b"S")
                 with self._tls.wrap_socket(caller, server_side=True) as talk:
                     self.seen.append(talk.getpeercert(binary_form=True) is not None)

@@ -89,7 +89,7 @@ def test_a_result_has_no_more_columns_than_postgresql_has(eve: Admin) -> None:
 
 
 def test_the_server_can_not_choose_another_encoding_than_utf8(eve: Admin) -> None:
-    """Python has codecs whose work grows with the square of a text."""
+    """Python has codecs whose work grows with the square of the length of a text."""
     with closing(HostileServer(status={"client_encoding": "zlib_codec"})) as hostile:
         found = ended(eve, hostile)
     assert "client_encoding" in found["error_message"], found
@@ -107,7 +107,7 @@ MANY = struct.pack("!i", 2**21)  # with 2**31 - 1 it would be 16 GB
         (5038, MANY + bytes(16)),  # a snapshot
         (1007, struct.pack("!iiI", 1, 0, 23) + MANY + MANY),  # an array
         (1700, struct.pack("!HhHH", 1, 32512, 0, 1)),  # a number
-        (99_999, MANY),  # a type of the server's own
+        (99_999, MANY),  # a type defined by the server
     ],
 )
 def test_a_value_with_a_false_size_is_not_decoded(eve: Admin, type_: int, value: bytes) -> None:

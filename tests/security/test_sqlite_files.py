@@ -18,7 +18,7 @@ from security.hostile_sql import Admin, children_of, node
 
 pytestmark = [pytest.mark.slow, on_linux]
 
-# One step of SQLite's virtual machine, which takes longer than anybody waits.
+# One step of SQLite's virtual machine, which takes longer than any timeout.
 ONE_LONG_STEP = "instr(zeroblob(16000000), zeroblob(8000000) || x'01')"
 
 
@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """Not started yet, and the test's own."""
+    """A node for one test, not started yet."""
     server = node(tmp_path / "node")
     yield server
     server.close()
@@ -87,7 +87,7 @@ def test_no_path_leads_out_of_the_tenants_folder(eve: Admin, folder: Path, path:
     if not other.exists():
         victim(other)
     statements = {"": "SELECT word FROM secret", "?mode=rwc": "DELETE FROM secret"}
-    jobs = [eve.begin(f"sqlite:///{path.format(other=other)}{mode}", told) for mode, told in statements.items()]
+    jobs = [eve.begin(f"sqlite:///{path.format(other=other)}{mode}", error) for mode, error in statements.items()]
     assert all(job_id is None or refused(eve.ended(job_id)) for job_id in jobs)
     assert is_intact(other)
 

@@ -62,9 +62,9 @@ def test_many_refused_requests_are_counted_instead_of_logged(node: Server) -> No
             while b"\r\n\r\n" not in line.recv(65_536):
                 continue
 
-    def told() -> bool:
-        """Every refusal has a line, or stands in a sum of those that have none."""
+    def all_accounted() -> bool:
+        """Returns whether every refusal has a line, or is counted in a sum of those without one."""
         return sum(line.get("left_out", 1) for line in refusals(node)) == REQUESTS
 
-    wait_until(told, PATIENCE_SECONDS, "the log accounts for every refused request")
+    wait_until(all_accounted, PATIENCE_SECONDS, "the log accounts for every refused request")
     assert len(refusals(node)) < REQUESTS / 2

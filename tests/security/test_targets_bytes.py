@@ -1,4 +1,4 @@
-"""A target that sends anything but a body costs a node no memory and no time: every byte of an exchange counts."""
+"""A target that sends anything except a body costs a node no memory and no time: every byte of an exchange counts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from security.raw import MEGABYTE, peak_memory
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 MOST_SENT = 64 * MEGABYTE
-# What comes first, what comes then without end, and the end if the node has not hung up before.
+# The first bytes, the bytes that follow without end, and the end if the node has not closed the connection before.
 ATTACKS = {
     "trailers": (CHUNKED + b"0\r\n", b"X-A: 1\r\n" * 8192, b"\r\n"),
     "one trailer": (CHUNKED + b"0\r\nX-A: ", b"a" * 65_536, b"\r\n\r\n"),
@@ -33,7 +33,7 @@ ATTACKS = {
 
 
 class Target:
-    """Answers each request with one of the attacks, and counts the bytes that it got rid of."""
+    """Answers each request with one of the attacks, and counts the bytes that it could send."""
 
     def __init__(self, answer: tuple[bytes, bytes, bytes], times: int) -> None:
         self._first, self._then, self._end = answer
@@ -71,7 +71,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def run(node: Server, answer: tuple[bytes, bytes, bytes], times: int) -> tuple[dict[str, str], int]:
-    """The execution that called such a target, and how many bytes the target got rid of."""
+    """Returns the execution that called such a target, and how many bytes the target could send."""
     target = Target(answer, times)
     try:
         body = {"name": "hostile", "schedule": "immediate", "payload": {"url": target.url}, "timeout_seconds": 60,

@@ -1,6 +1,6 @@
 """Bytes besides a body cost a node nothing: trailers, chunk sizes, extensions, unwanted bodies.
 
-None of these clients has to say who it is: all of it happens before a request is known to be anybody's.
+None of these clients needs a credential: all of it happens before a request is authenticated.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ POST = b"POST /api/v1/%b HTTP/1.1\r\nHost: 127.0.0.1\r\n%b\r\n\r\n"
 CHUNKED = POST % (b"jobs", b"Transfer-Encoding: chunked")
 CHUNKED_LINES = POST % (b"jobs:batch", b"Content-Type: application/x-ndjson\r\nTransfer-Encoding: chunked")
 JOB = json.dumps({"name": "in chunks", "schedule": FAR, "payload": {"url": "http://127.0.0.1:9/"}}).encode()
-BUFFERS = 24 * MEGABYTE  # what two sockets of loopback hold between them, and what a node throws away, at most
+BUFFERS = 24 * MEGABYTE  # the most that two sockets of loopback buffer, and that a node discards
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_the_body_is_not_read_to_its_end_after_the_response(node: Server, framin
 
 
 def test_a_client_can_read_the_response_to_a_refused_body(node: Server) -> None:
-    """It sends all of it before it reads, as most clients do."""
+    """It sends everything before it reads, as most clients do."""
     answer = node.client.request("POST", "/nowhere", bytes(4 * MEGABYTE))
     assert answer.status == 404
     assert answer.headers["connection"] == "close"

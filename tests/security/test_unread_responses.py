@@ -56,14 +56,14 @@ def listed(node: Server, path: str, field: str) -> list[list[str]]:
         cursor = f"&cursor={page['next_cursor']}"
 
 
-def test_a_page_ends_at_four_megabytes_and_the_cursor_goes_on(node: Server) -> None:
+def test_a_page_ends_at_four_megabytes_and_the_cursor_continues_it(node: Server) -> None:
     pages = listed(node, "/jobs", "jobs")
     assert list(map(len, pages)) == [4, 4, 4]
     assert len({row for page in pages for row in page}) == JOBS
 
 
 def unread(held: ExitStack, node: Server, tenant: str) -> socket.socket:
-    """A request whose response is not read, on a connection that takes little of it in."""
+    """A request whose response is not read, on a connection that buffers little of it."""
     line = held.enter_context(socket.socket())
     line.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     line.settimeout(PATIENCE_SECONDS)

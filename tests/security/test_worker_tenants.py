@@ -1,6 +1,6 @@
 """Functions of two tenants share the hash that workers claim by: neither gets, sees or ends the other's executions.
 
-The hash of an endpoint has 48 bits: whoever may choose names of functions can look for one that collides. Here all do.
+The hash of an endpoint has 48 bits: a tenant that may choose names of functions can find a collision. Here all collide.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ async def test_a_report_does_not_change_executions_of_another_tenant(stage: Stag
     assert (await stage.engine.term.worker_gateway.report(VICTIM, Reporting(victim, [], **said))).refused == []
 
 
-# The store itself, whoever asks it
+# The store itself
 
 
 async def waiting(store: Store, tenant: str) -> str:

@@ -45,7 +45,7 @@ def joining(functions: Sequence[str] = ("f",)) -> dict[str, Any]:
 
 
 def listed(person: Any, limit: int) -> tuple[list[int], int]:
-    """The ids of a tenant's workers, page by page, and the size of the largest page."""
+    """Returns the ids of a tenant's workers, page by page, and the size of the largest page."""
     found, largest, cursor = [], 0, ""
     while True:
         answer = person.get(f"/workers?limit={limit}{cursor}")

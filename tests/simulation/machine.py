@@ -112,9 +112,9 @@ class RegistryLink:
 class Targets:
     """The targets of a machine: they take time, fail sometimes, and record every request."""
 
-    def __init__(self, machine: Machine, chance: Random) -> None:
+    def __init__(self, machine: Machine, rng: Random) -> None:
         self._machine = machine
-        self._chance = chance
+        self._rng = rng
 
     async def start(self) -> None: ...
 
@@ -123,10 +123,10 @@ class Targets:
     async def execute(self, attempt: Attempt) -> Outcome:
         clock, diary = self._machine.clock, self._machine.world.diary
         line = diary.begin(attempt)
-        seconds = self._chance.choice([0.0, 0.0, 0.1, 0.5, 2.0])
+        seconds = self._rng.choice([0.0, 0.0, 0.1, 0.5, 2.0])
         if seconds:
             await clock.wait(asyncio.Event(), clock.now() + round(seconds * 1000))
-        outcome = FAILURE if self._chance.random() < 0.05 else SUCCESS
+        outcome = FAILURE if self._rng.random() < 0.05 else SUCCESS
         diary.end(line, outcome.http_status)
         return outcome
 
@@ -146,11 +146,11 @@ class Machine:
 
     async def _live(self) -> None:
         while True:
-            targets = Targets(self, self.world.chance)
+            targets = Targets(self, self.world.rng)
             self.engine = Engine(
                 StoreLink(self), RegistryLink(self), LocalBus(), targets, self.clock, EventHub(),
                 EngineSettings(node_name=self.name, limits=LIMITS, drain_seconds=0, reconcile_interval_seconds=30),
-                jitter=self.world.chance.random, random_bytes=self.world.chance.randbytes,
+                jitter=self.world.rng.random, random_bytes=self.world.rng.randbytes,
             )  # fmt: skip
             try:
                 await self.engine.start()

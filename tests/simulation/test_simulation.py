@@ -68,10 +68,10 @@ async def simulate(seed: int, folder: Path, **nature: Any) -> tuple[World, Repor
         await world.run(3)
         end_at = world.clock.now() + SECONDS * 1000
         while world.clock.now() < end_at:
-            for _ in range(world.chance.randrange(4)):
+            for _ in range(world.rng.randrange(4)):
                 await world.create(world.some_job(max(1.0, (end_at - world.clock.now()) / 1000)))
             world.disturb()
-            await world.run(world.chance.choice([STEP, 0.5, 1.0, 2.0, 4.0]))
+            await world.run(world.rng.choice([STEP, 0.5, 1.0, 2.0, 4.0]))
         world.calm()
         await world.run(2 * TTL)
         await until_quiet(world)

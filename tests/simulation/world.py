@@ -65,7 +65,7 @@ class Call:
 
 class World:
     def __init__(self, seed: int, store: Store) -> None:
-        self.chance = Random(seed)
+        self.rng = Random(seed)
         self.clock = CommonClock()
         self.store = store
         self.registry = MemoryRegistry(self.clock, TTL)
@@ -137,7 +137,7 @@ class World:
             ready = [call for call in self._calls if call.not_before <= now and self._may_go_on(call)]
             if not ready:
                 return
-            await self._go_on(self.chance.choice(ready))
+            await self._go_on(self.rng.choice(ready))
         raise AssertionError(f"after {MOST_CALLS} calls at one instant still more: a machine asks in a circle")
 
     async def _let_all_run(self) -> None:
@@ -178,25 +178,23 @@ class World:
             raise
         except Exception as error:  # noqa: BLE001 (it is the answer)
             call.result = error
-        call.not_before = now + (round(self.chance.uniform(0, 3) * 1000) if call.fate == "answered late" else 0)
+        call.not_before = now + (round(self.rng.uniform(0, 3) * 1000) if call.fate == "answered late" else 0)
         if call.machine.is_dead:
             self._calls.remove(call)
 
     def _decide(self, call: Call) -> tuple[str, float]:
-        machine, chance = call.machine, self.chance
-        if call.what == "apply" and self.is_troubled and chance.random() < self.stalls:
+        machine, rng = call.machine, self.rng
+        if call.what == "apply" and self.is_troubled and rng.random() < self.stalls:
             machine.stop()
-            self._resumes.append((self.clock.now() + round(chance.uniform(0.5, 3) * TTL * 1000), machine))
+            self._resumes.append((self.clock.now() + round(rng.uniform(0.5, 3) * TTL * 1000), machine))
             return "done", 0
         if machine.is_cut_off:
-            if call.what == "apply" and chance.random() < 0.3:  # the result is in doubt for a while
+            if call.what == "apply" and rng.random() < 0.3:  # the result is in doubt for a while
                 return "answered late", 0
-            return "fails", CALL_SECONDS if call.what in REGISTRY else chance.choice([STEP, OP_SECONDS])
-        if chance.random() >= machine.trouble:
+            return "fails", CALL_SECONDS if call.what in REGISTRY else rng.choice([STEP, OP_SECONDS])
+        if rng.random() >= machine.trouble:
             return "done", 0
-        return chance.choice(
-            [("late", chance.uniform(0, 4)), ("answered late", 0), ("fails", chance.choice([STEP, 1]))]
-        )
+        return rng.choice([("late", rng.uniform(0, 4)), ("answered late", 0), ("fails", rng.choice([STEP, 1]))])
 
     def _failure(self, call: Call) -> Exception:
         if call.what in REGISTRY:
@@ -223,16 +221,16 @@ class World:
     def _cut_loose(self, machine: Machine, by_then: float) -> None:
         """Some of the requests that the machine was about to send were sent and arrive later; the others never do."""
         for call in self._calls:
-            if call.machine is machine and call.deed is not None and self.chance.random() < 0.5:
+            if call.machine is machine and call.deed is not None and self.rng.random() < 0.5:
                 call.fate = "sent"
-                call.not_before = self.clock.now() + round(self.chance.uniform(0, by_then) * 1000)
+                call.not_before = self.clock.now() + round(self.rng.uniform(0, by_then) * 1000)
 
     def disturb(self) -> None:
         """Causes or ends one fault."""
-        chance = self.chance
-        name = chance.choice(NAMES)
+        rng = self.rng
+        name = rng.choice(NAMES)
         machine = self.machines.get(name)
-        what = chance.choice(["start", "kill", "leave", "stop", "stop", "go on", "trouble", "cut", "heal", "jump"])
+        what = rng.choice(["start", "kill", "leave", "stop", "stop", "go on", "trouble", "cut", "heal", "jump"])
         if what == "start" or machine is None or machine.is_dead:
             self.start(name)
         elif what == "kill":
@@ -244,13 +242,13 @@ class World:
         elif what == "go on":
             machine.go_on()
         elif what == "trouble":
-            machine.trouble = chance.choice([0.1, 0.3, 0.6])
+            machine.trouble = rng.choice([0.1, 0.3, 0.6])
         elif what == "cut":
             machine.is_cut_off = True
         elif what == "heal":
             machine.is_cut_off, machine.trouble = False, 0.0
         elif what == "jump" and self.has_skew:
-            machine.clock.skew = chance.choice([0, -30_000, -3_000, -500, 500, 3_000, 30_000])
+            machine.clock.skew = rng.choice([0, -30_000, -3_000, -500, 500, 3_000, 30_000])
 
     def calm(self) -> None:
         """Ends all faults."""
@@ -275,27 +273,27 @@ class World:
 
     async def create(self, job: JobSpec) -> None:
         try:
-            made = new_job(job, now=self.clock.now(), job_id=make_id(self.clock.now(), self.chance.randbytes(10)))
+            made = new_job(job, now=self.clock.now(), job_id=make_id(self.clock.now(), self.rng.randbytes(10)))
         except InvalidSchedule:
             return  # the job would never be due
         (answer,) = await self.store.apply([c.CreateJobs(self.clock.now(), (made,))])
         assert answer is None, answer
         self.jobs.append(acknowledged(made, self.clock.now()))
         up = [machine for machine in self.machines.values() if machine.is_up]
-        if up and made.due_at is not None and self.chance.random() < 0.7:
-            self.chance.choice(up).engine.term.due_hint(made.due_at)
+        if up and made.due_at is not None and self.rng.random() < 0.7:
+            self.rng.choice(up).engine.term.due_hint(made.due_at)
             await self._let_all_run()  # else it would run while the next job is stored, for as long as that takes
 
     def some_job(self, most_seconds: float) -> JobSpec:
         """Returns a one-off job, or one that recurs for a while."""
-        chance, now = self.chance, self.clock.now()
-        url = f"https://t{chance.randrange(3)}.example/run"
-        end_at = shown(now + round(chance.uniform(0.3, 1) * most_seconds * 1000))
-        overlap = chance.choice(["skip", "allow", "queue_one", "queue_all"])
-        match chance.randrange(4):
+        rng, now = self.rng, self.clock.now()
+        url = f"https://t{rng.randrange(3)}.example/run"
+        end_at = shown(now + round(rng.uniform(0.3, 1) * most_seconds * 1000))
+        overlap = rng.choice(["skip", "allow", "queue_one", "queue_all"])
+        match rng.randrange(4):
             case 0:
-                return spec(f"every {chance.randint(1, 5)}s", url=url, end_at=end_at, overlap=overlap)
+                return spec(f"every {rng.randint(1, 5)}s", url=url, end_at=end_at, overlap=overlap)
             case 1:
-                return spec(f"*/{chance.randint(1, 5)} * * * * *", url=url, end_at=end_at, overlap=overlap)
+                return spec(f"*/{rng.randint(1, 5)} * * * * *", url=url, end_at=end_at, overlap=overlap)
             case _:
-                return spec(shown(now + round(chance.uniform(0, most_seconds) * 1000)), url=url)
+                return spec(shown(now + round(rng.uniform(0, most_seconds) * 1000)), url=url)

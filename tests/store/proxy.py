@@ -1,4 +1,4 @@
-"""A TCP proxy between a store and its server that a test can make drop, delay or cut what passes."""
+"""A TCP proxy between a store and its server. A test can make it drop, delay or cut the traffic."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 
 class Proxy:
-    """`swallow_answer_to` names a command: the next one passes, its answer does not, and the connection is cut."""
+    """`swallow_answer_to` names a command: the next one passes, its response does not, and the connection is closed."""
 
     def __init__(self, target: str) -> None:
         self._parts = urlsplit(target)
@@ -19,7 +19,7 @@ class Proxy:
         self.swallow_answer_to: bytes | None = None
         self.swallow_before: bytes | None = None  # the command itself never arrives
         self.is_deaf = False  # no bytes pass in either direction, and the connections stay open
-        self.hides_hanging_up = False  # what the server says last arrives; that it closed the connection does not
+        self.hides_hanging_up = False  # the last bytes of the server arrive; its close does not
         self.cuts = 0
         self.commits = 0
 
@@ -71,7 +71,7 @@ class Proxy:
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
-        """Answers the URL that leads through the proxy."""
+        """Returns the URL that leads through the proxy."""
         server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         user = self._parts.username or "postgres"

@@ -17,7 +17,7 @@ CLOCKS = re.compile(
     re.IGNORECASE,
 )
 LOOKS_ONLY = {"doctor.sql"}  # only `duetime doctor` reads these values, and no command uses them
-# Blocks on the outcome of commits, which a writer in doubt reads. They are no part of the ledger.
+# Blocks on the outcome of commits, which a writer in doubt reads. They are not part of the ledger.
 OF_COMMITS = {"prune_commits", "end_batch", "get_last_batch", "end_batch_of_people"}
 
 FILES = sorted(path for path in STORES.glob("**/sql/*.sql") if path.name not in LOOKS_ONLY)
@@ -47,7 +47,7 @@ def test_no_handler_imports_a_clock(path: Path):
     assert imported.isdisjoint({"time", "datetime", "random", "secrets", "uuid", "os"})
 
 
-def test_the_search_finds_what_it_looks_for():
+def test_the_search_finds_the_allowed_reads_of_a_clock():
     assert len(FILES) >= 8
     assert len(MODULES) >= 15
     found = {name for path in FILES for name, sql in blocks(path).items() if CLOCKS.search(sql)}

@@ -57,7 +57,7 @@ class Jobs:
 
 
 def others() -> object:
-    """An object with a method for each command but CreateJobs."""
+    """An object with a method for each command except CreateJobs."""
     names = re.findall(r"[A-Z][a-z]+(?:[A-Z][a-z]+)*", " ".join(c.__all__))
     methods = {re.sub(r"\B([A-Z])", r"_\1", name).lower(): print for name in names if name != "CreateJobs"}
     return type("Others", (), methods)()

@@ -1,4 +1,4 @@
-"""The audit's chains: any page that is not as it was written is noticed."""
+"""The audit's chains: any change of a page is detected."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def some_pages() -> list[Page]:
     ]
 
 
-def test_what_is_as_it_was_written_is_whole():
+def test_unchanged_chains_are_valid():
     pages = some_pages()
     found = verified(pages)
     assert found.broken is None
@@ -77,14 +77,14 @@ def test_what_is_as_it_was_written_is_whole():
     assert found.heads == {-1: (3, pages[2].hash), 3: (3, pages[5].hash)}
 
 
-def test_nothing_is_whole():
+def test_an_empty_audit_is_valid():
     found = verified([])
     assert (found.broken, found.entries, found.heads) == (None, 0, {})
 
 
 @quickly
 @given(audits)
-def test_chains_of_any_entries_are_whole_also_against_their_own_heads(pages: list[Page]):
+def test_chains_of_any_entries_are_valid_also_against_their_own_heads(pages: list[Page]):
     found = verified(pages)
     assert found.broken is None
     assert found.entries == sum(len(page.rows) for page in pages)
@@ -93,7 +93,7 @@ def test_chains_of_any_entries_are_whole_also_against_their_own_heads(pages: lis
 
 @quickly
 @given(audits, st.data())
-def test_chains_that_grew_since_are_whole_against_their_earlier_heads(pages: list[Page], data: st.DataObject):
+def test_chains_that_grew_are_valid_against_their_earlier_heads(pages: list[Page], data: st.DataObject):
     chains = {page.chain for page in pages}
     cut = {chain: data.draw(st.integers(0, max(p.number for p in pages if p.chain == chain))) for chain in chains}
     earlier = verified([page for page in pages if page.number <= cut[page.chain]]).heads
@@ -117,7 +117,7 @@ MUTATIONS = [
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @quickly
 @given(pages=audits, data=st.data())
-def test_any_single_change_is_noticed(mutation: str, pages: list[Page], data: st.DataObject):
+def test_any_single_change_is_detected(mutation: str, pages: list[Page], data: st.DataObject):
     heads = verified(pages).heads
     at = data.draw(st.integers(0, len(pages) - 1))
     page = pages[at]
@@ -175,7 +175,7 @@ def test_any_single_change_is_noticed(mutation: str, pages: list[Page], data: st
             assume(pages[other_at].chain == page.chain and other_at != at)
             changed = list(pages)
             changed[at], changed[other_at] = changed[other_at], changed[at]
-        case "forge page":  # and every link after it: only the heads of before say so
+        case "forge page":  # and every link after it: only the earlier heads show it
             written = msgspec.json.decode(text, type=Entry)
             forged = msgspec.structs.replace(written, actor=written.actor + "x")
             rows = with_row(page, place, row_of(forged)).rows
@@ -246,9 +246,9 @@ def test_an_entry_is_read_as_it_was_written(made: Entry):
 
 
 def test_the_store_fills_in_missing_values_of_an_entry():
-    bare, told = entry(LOCAL, 1, "a", "r"), entry(LOCAL, 1, "a", "r", before="b", after="a")
+    bare, filled_entry = entry(LOCAL, 1, "a", "r"), entry(LOCAL, 1, "a", "r", before="b", after="a")
     assert bare.filled(None, None) is bare
     assert (bare.filled("x", "y").before, bare.filled("x", "y").after) == ("x", "y")
-    assert told.filled("x", "y") == told
+    assert filled_entry.filled("x", "y") == filled_entry
     half = own_entry(1, "acme", "job.pause", "r", {"status": "PAUSED"}).filled("x", "y")
     assert (half.actor, half.via, half.before, half.after) == ("duetime", "engine", "x", {"status": "PAUSED"})

@@ -1,4 +1,4 @@
-"""Exports of the audit verify by themselves: what was altered, cut out or cut off inside of one shows."""
+"""Exports of the audit verify by themselves: any change, gap or cut within one is detected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def verify(*pages: ExportedPage | bytes) -> ExportVerifier:
 PAGES = chain(4)
 
 
-def test_an_export_is_whole_and_says_where_it_ends():
+def test_an_export_is_valid_and_has_its_last_link():
     found = verify(*PAGES)
     assert (found.broken, found.entries, found.heads) == (None, 8, {3: (4, PAGES[-1].hash)})
 
@@ -67,12 +67,12 @@ HARMED = {
 
 
 @pytest.mark.parametrize("harm", HARMED)
-def test_what_was_done_to_an_export_shows_with_its_line(harm: str):
+def test_tampering_with_an_export_is_reported_with_its_line(harm: str):
     found = verify(*HARMED[harm])
     assert str(found.broken).startswith("line ")
 
 
-def test_an_export_that_was_repeated_is_whole():
+def test_a_repeated_export_is_valid():
     assert verify(*PAGES[:3], *PAGES).broken is None
 
 
@@ -90,7 +90,7 @@ def test_files_of_a_folder_are_read_in_the_order_of_their_links(tmp_path: Path):
     )
 
 
-def test_a_file_that_can_not_be_finished_is_not_there(tmp_path: Path):
+def test_an_unfinished_file_is_removed(tmp_path: Path):
     def break_off() -> None:
         with writing(tmp_path / "audit.jsonl") as write:
             write(b"{}")

@@ -1,4 +1,4 @@
-"""What the audit keeps of a definition."""
+"""The form in which the audit stores a definition."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_the_hash_of_a_value_does_not_depend_on_the_order_of_its_keys():
     assert kept(job(body=first)) != kept(job(body=first | {"b": 2}))
 
 
-def test_many_values_that_are_not_long_make_no_long_entry():
+def test_many_short_values_make_no_long_entry():
     tags = {f"{n:0255}": "v" * 255 for n in range(50)}
     fields: dict[str, Any] = {
         "name": "n" * 255, "description": "d" * 1000, "tags": tags, "key": "k" * 255, "schedule": "s" * 512,
@@ -75,7 +75,7 @@ def test_a_long_definition_is_shortened_when_its_entry_is_written(field: str):
     assert len(noted.text) < 500
 
 
-def test_what_is_no_definition_is_kept_as_it_is():
+def test_values_that_are_no_definition_are_stored_unchanged():
     ids = {"jobs": [f"{n:036}" for n in range(1000)]}
     assert msgspec.json.decode(entry(LOCAL, 1, "job.create", "", None, ids).text, type=Entry).after == ids
     short = entry(LOCAL, 1, "job.create", "j", None, job(body="short"))

@@ -1,4 +1,4 @@
-"""What people do to jobs: when a change plans anew, what it passes over, and what it refuses."""
+"""Actions of users on jobs: when a change plans again, which instants it skips, and what it refuses."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def span(first_at: int, until_at: int, count: int, reason: str = "changed") -> S
 
 
 @pytest.mark.parametrize("fields", [{"name": "other"}, {"priority": 9}, {"overlap": "allow"}, {"max_runs": 5}])
-def test_a_change_of_anything_but_the_time_plans_nothing_anew(fields: dict[str, Any]):
+def test_a_change_without_a_new_schedule_does_not_plan_again(fields: dict[str, Any]):
     command = changed(spec(), spec(**fields), OVERDUE)
     assert (command.replan, command.restart, command.skipped) == (False, False, ())
 
@@ -47,7 +47,7 @@ def test_a_change_of_anything_but_the_time_plans_nothing_anew(fields: dict[str, 
         ({"schedule": "immediate"}, LATER),
     ],
 )
-def test_a_change_of_the_time_plans_anew(fields: dict[str, Any], due_at: int):
+def test_a_change_of_the_schedule_plans_again(fields: dict[str, Any], due_at: int):
     command = changed(spec(), spec(**fields))
     assert (command.replan, command.due_at, command.skipped) == (True, due_at, ())
     assert command.restart is ("schedule" in fields)
@@ -57,18 +57,18 @@ def test_a_change_of_the_time_plans_anew(fields: dict[str, Any], due_at: int):
 
 
 @pytest.mark.parametrize(("status", "reason"), [(JobStatus.PENDING, "changed"), (JobStatus.PAUSED, "paused")])
-def test_what_a_new_time_passes_over_is_skipped(status: JobStatus, reason: str):
+def test_instants_before_the_next_run_of_a_new_schedule_are_skipped(status: JobStatus, reason: str):
     command = changed(spec(), spec("every 2h"), OVERDUE, status=status)
     assert command.skipped == (span(OVERDUE, LATER + 1, 3, reason),)
 
 
-def test_an_instant_that_stays_is_not_skipped():
+def test_an_instant_of_both_schedules_is_not_skipped():
     command = changed(spec(), spec("immediate"), OVERDUE)
     assert command.due_at == LATER
     assert command.skipped == (span(OVERDUE, LATER, 2),)
 
 
-def test_what_lies_around_an_instant_that_stays_is_skipped():
+def test_instants_around_one_of_both_schedules_are_skipped():
     command = changed(spec("every 1s"), spec("2026-01-01T00:59:30Z"), OVERDUE)
     kept = LATER - 30 * SECOND
     assert command.due_at == kept
@@ -82,31 +82,31 @@ def test_a_one_off_that_only_changes_its_zone_is_not_skipped():
 
 
 @pytest.mark.parametrize(("status", "reason"), [(JobStatus.PENDING, "cancelled"), (JobStatus.PAUSED, "paused")])
-def test_what_a_cancelled_job_owed_is_skipped(status: JobStatus, reason: str):
+def test_due_instants_of_a_cancelled_job_are_skipped(status: JobStatus, reason: str):
     command = authoring.cancel_job(JOB, TENANT, NOW, status, spec(), OVERDUE, LATER)
     assert command == CancelJob(LATER, TENANT, JOB, (span(OVERDUE, LATER + 1, 3, reason),))
 
 
 @pytest.mark.parametrize("due_at", [None, DUE])
-def test_a_cancelled_job_that_owed_nothing_skips_nothing(due_at: int | None):
+def test_a_cancelled_job_without_due_instants_skips_none(due_at: int | None):
     assert authoring.cancel_job(JOB, TENANT, NOW, JobStatus.PENDING, spec(), due_at, LATER).skipped == ()
 
 
-# The most runs
+# max_runs
 
 
-def test_more_runs_for_a_job_that_had_its_last_go_on_from_its_count():
+def test_a_completed_job_with_more_runs_continues_its_count():
     command = changed(spec(max_runs=2), spec(max_runs=3), None, 2, JobStatus.COMPLETED)
     assert (command.replan, command.restart, command.due_at) == (True, False, DUE)
 
 
-def test_fewer_runs_than_there_were_end_the_job():
+def test_a_limit_below_the_count_of_runs_ends_the_job():
     command = changed(spec(max_runs=5), spec(max_runs=2), OVERDUE, 2)
     assert (command.replan, command.due_at) == (True, None)
     assert command.skipped == (span(OVERDUE, LATER + 1, 3),)
 
 
-def test_fewer_runs_change_nothing_for_a_job_that_has_ended():
+def test_a_lower_limit_of_runs_does_not_change_an_ended_job():
     command = changed(spec(max_runs=5), spec(max_runs=2), None, 5, JobStatus.COMPLETED)
     assert (command.replan, command.due_at) == (False, None)
 
@@ -117,17 +117,17 @@ def test_another_schedule_counts_from_zero():
 
 
 @pytest.mark.parametrize("fields", [{"max_runs": 7}, {"jitter_seconds": 5.0}, {"end_at": "2027-01-01T00:00:00Z"}])
-def test_a_one_off_that_had_its_run_is_not_run_again_by_other_bounds(fields: dict[str, Any]):
+def test_other_bounds_do_not_run_a_completed_one_off_again(fields: dict[str, Any]):
     command = changed(spec("immediate"), spec("immediate", **fields), None, 1, JobStatus.COMPLETED)
     assert (command.replan, command.due_at) == (False, None)
 
 
-# What is refused
+# Refusals
 
 
 @pytest.mark.parametrize("schedule", ["every 1m", "0 * * * *"])
 @pytest.mark.parametrize("status", [JobStatus.PENDING, JobStatus.PAUSED])
-def test_a_time_that_never_comes_is_refused_and_named(schedule: str, status: JobStatus):
+def test_an_end_in_the_past_is_refused_at_its_field(schedule: str, status: JobStatus):
     with pytest.raises(InvalidSchedule) as refused:
         changed(spec(schedule), spec(schedule, end_at=PAST), status=status)
     assert [error.pointer for error in refused.value.errors] == ["/end_at"]

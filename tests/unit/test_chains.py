@@ -1,4 +1,4 @@
-"""Chains, decided purely: what ends do to those that wait for them, and what is a loop."""
+"""Chains as pure rules: the effect of ends on the jobs that wait for them, and loops."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def loop(keys: list[str], *links: tuple[str, str], **owners: str) -> str | None:
     return None
 
 
-def test_the_last_one_starts_it_and_clears_the_others():
+def test_the_last_end_starts_the_job_and_clears_the_marks():
     links = [link("c", "a", done=True), link("c", "b")]
     assert follow([("b", State.COMPLETED)], links) == Followed([("c", "key of a", False)], ["c"], [])
 
 
-def test_a_paused_one_is_skipped():
+def test_a_start_of_a_paused_job_is_skipped():
     assert follow([("a", State.COMPLETED)], [link("c", "a", status=PAUSED)]) == Followed([], [], [("c", TENANT)])
 
 
@@ -47,7 +47,7 @@ def test_a_paused_one_is_skipped():
         (JobStatus.COMPLETED, LATEST),
     ],
 )  # fmt: skip
-def test_one_that_is_due_or_has_no_run_left_takes_no_notice(status: JobStatus, due_at: int | None):
+def test_an_end_does_not_change_a_due_job_or_one_without_runs(status: JobStatus, due_at: int | None):
     assert follow([("a", State.COMPLETED)], [link("c", "a", status=status, due_at=due_at)]) == Followed([], [], [])
 
 
@@ -55,7 +55,7 @@ ENDS = st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from(sorted(State)))
 
 
 @given(ENDS, st.sampled_from(["success", "failure", "any"]), st.booleans())
-def test_a_page_of_ends_is_what_they_are_one_by_one(ends: list[tuple[str, State]], on: str, paused: bool):
+def test_a_page_of_ends_has_the_same_effect_as_single_ends(ends: list[tuple[str, State]], on: str, paused: bool):
     status = PAUSED if paused else PENDING
     links = [link("c", "a", ends=on, status=status), link("c", "b", ends=on, status=status)]
     marks, starts, skips = follow(ends, links)
@@ -65,7 +65,7 @@ def test_a_page_of_ends_is_what_they_are_one_by_one(ends: list[tuple[str, State]
     began = 0
     for job, state in ends:
         if began and not paused:
-            break  # it is due: what follows belongs to that start
+            break  # it is due: later ends belong to the next start
         if state in (State.COMPLETED, State.FAILED, State.TIMEOUT):
             done[job] = state in counts
         if all(done.values()):
@@ -74,7 +74,7 @@ def test_a_page_of_ends_is_what_they_are_one_by_one(ends: list[tuple[str, State]
     assert (len(starts), len(skips)) == ((0, min(began, 1)) if paused else (min(began, 1), 0))
 
 
-def test_a_loop_is_named_in_the_order_of_the_runs():
+def test_a_loop_is_shown_in_the_order_of_execution():
     links = ("b", "a"), ("c", "b"), ("a", "c"), ("a", "x")
     assert loop(["a"], *links) == "a → b → c → a"
     assert loop(["c"], *links) == "c → a → b → c"
@@ -86,7 +86,7 @@ def test_keys_of_other_users_jobs_are_not_named():
     assert loop(["a"], *links, b="bob") == "a → another user's job → c → a"
 
 
-def test_a_long_way_round_is_cut():
+def test_a_long_loop_is_shown_shortened():
     links = [(f"k{n + 1}", f"k{n}") for n in range(999)]
     way = loop(["k0"], *links, ("k0", "k999"))
     assert way is not None
@@ -95,14 +95,14 @@ def test_a_long_way_round_is_cut():
     assert len(way) < 100
 
 
-def test_more_links_than_can_be_looked_at_are_refused():
+def test_too_many_links_to_check_are_refused():
     with pytest.raises(InvalidRequest, match="20,000 links"):
         check_loops(["a"], [("a", "b", "ann")] * (MOST_LINKS + 1))
 
 
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14))
 def test_a_loop_is_found_if_and_only_if_there_is_one(pairs: list[tuple[int, int]]):
-    """The oracle takes away whatever waits for nothing, until nothing does."""
+    """The oracle removes every job that waits for nothing, until none does."""
     links = {(str(a), str(b)) for a, b in pairs if a != b}
     left = set(links)
     while free := {link for link in left if not any(other[0] == link[1] for other in left)}:
@@ -115,7 +115,7 @@ def test_a_loop_is_found_if_and_only_if_there_is_one(pairs: list[tuple[int, int]
         assert all((later, earlier) in links for earlier, later in pairwise(way))
 
 
-def test_what_it_waits_for_in_words():
+def test_the_predecessors_of_a_job_are_described_in_words():
     assert explain_wait("a", "success", True) == "waits for 'a' to succeed"
     assert (
         explain_wait("a", "failure", False) == "waits for 'a' to fail; there is no job with this key that you can see"

@@ -1,4 +1,4 @@
-"""The checker checked: a clean history is green, and each fault planted into it turns it red."""
+"""Tests of the checker: it accepts a clean history, and reports each planted fault."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Row = dict[str, Any]
 
 
 def ran(job: AcknowledgedJob, at: int, *, attempts: int = 1, late: int = 3) -> tuple[Row, list[Row]]:
-    """An execution as the API shows it, and the requests that the receiver saw."""
+    """An execution as the API shows it, and the requests that the receiver got."""
     execution_id = f"{job.job_id}@{at}"
     row = {
         "execution_id": execution_id, "job_id": job.job_id, "state": "COMPLETED", "reason": None, "attempt": attempts,
@@ -59,7 +59,7 @@ def verdicts(history: History, objectives: Objectives = OBJECTIVES) -> set[str]:
     return check(history, objectives).verdicts
 
 
-def test_a_clean_history_is_green(history: History) -> None:
+def test_a_clean_history_passes(history: History) -> None:
     report = check(history, OBJECTIVES)
     assert report.green, report
     assert report.counts["due instants"] == 5 + 1 + 2
@@ -74,20 +74,20 @@ class TestExpectedInstants:
         job = replace(EVERY, start_at=NOW + 500)
         assert expected_instants(job, NOW + 3000) == [NOW + 1500, NOW + 2500]
 
-    def test_cron_falls_on_whole_seconds(self) -> None:
+    def test_cron_instants_are_whole_seconds(self) -> None:
         assert expected_instants(CRON, UNTIL) == [NOW + 1750, NOW + 3750]
 
-    def test_cron_keeps_to_its_zone(self) -> None:
+    def test_cron_instants_are_computed_in_the_jobs_zone(self) -> None:
         job = AcknowledgedJob("job", "30 9 * * *", NOW, "Asia/Kolkata")
         assert expected_instants(job, NOW + 86_400_000) == [instant("2026-03-02T04:00:00Z")]
 
-    def test_the_end_is_the_last_instant_there_may_be(self) -> None:
+    def test_the_last_instant_can_be_the_end(self) -> None:
         assert expected_instants(replace(EVERY, end_at=NOW + 2000), UNTIL) == [NOW + 1000, NOW + 2000]
 
-    def test_max_runs_ends_it_too(self) -> None:
+    def test_max_runs_ends_the_instants(self) -> None:
         assert expected_instants(replace(EVERY, max_runs=1), UNTIL) == [NOW + 1000]
 
-    def test_immediate_is_due_as_it_is_created(self) -> None:
+    def test_immediate_is_due_at_its_creation(self) -> None:
         assert expected_instants(replace(EVERY, schedule="immediate"), UNTIL) == [NOW]
 
 
@@ -131,13 +131,13 @@ class TestPlantedFaults:
         history.executions[0] |= {"state": "SKIPPED", "reason": "overlap"}
         assert verdicts(history) == {"EXTRA"}
 
-    def test_two_ids_for_one_instant(self, history: History) -> None:
+    def test_two_ids_for_one_instant_are_duplicate_executions(self, history: History) -> None:
         row, lines = ran(EVERY, NOW + 1000)
         row["execution_id"] = lines[0]["execution_id"] = "another"
         more = replace(history, executions=[*history.executions, row], requests=[*history.requests, *lines])
         assert verdicts(more) == {"DUP-EXECUTION"}
 
-    def test_two_ids_for_one_instant_at_the_receiver_alone(self, history: History) -> None:
+    def test_two_ids_for_one_instant_in_the_requests_alone_are_duplicate_executions(self, history: History) -> None:
         _, lines = ran(EVERY, NOW + 1000)
         lines[0]["execution_id"] = "another"
         assert verdicts(replace(history, requests=[*history.requests, *lines])) == {"DUP-EXECUTION", "EXTRA"}
@@ -167,14 +167,14 @@ class TestPlantedFaults:
         first["token"], second["token"] = second["token"], first["token"]
         assert verdicts(history) == {"STALE"}
 
-    def test_an_acknowledged_job_that_is_gone_is_lost(self, history: History) -> None:
+    def test_a_missing_acknowledged_job_is_lost(self, history: History) -> None:
         assert verdicts(replace(history, stored_jobs=history.stored_jobs - {CRON.job_id})) == {"LOST"}
 
-    def test_more_requests_than_the_bound_of_the_job(self, history: History) -> None:
+    def test_more_requests_than_the_bound_of_the_job_are_duplicate_attempts(self, history: History) -> None:
         jobs = [replace(job, most_attempts=1) for job in history.jobs]
         assert verdicts(replace(history, jobs=jobs)) == {"DUP-ATTEMPT"}
 
-    def test_more_repeated_executions_than_may_be(self, history: History) -> None:
+    def test_more_repeated_executions_than_allowed_are_duplicate_attempts(self, history: History) -> None:
         assert verdicts(history, Objectives(most_repeated=0)) == {"DUP-ATTEMPT"}
 
     @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ class TestPlantedFaults:
             ([], True),  # no crash explains it
         ],
     )
-    def test_a_request_accepted_long_before_the_crash_and_repeated(
+    def test_a_repeated_request_accepted_long_before_the_crash_is_a_duplicate_attempt(
         self, history: History, crashes: list[int], red: bool
     ) -> None:
         at = NOW + 2000  # ONCE: answered 23 ms after its instant, and requested again
@@ -199,10 +199,10 @@ class TestPlantedFaults:
         first["status"] = 500
         assert verdicts(history, Objectives(unrecorded_ms=50)) == set()
 
-    def test_lateness_past_the_objective(self, history: History) -> None:
+    def test_lateness_beyond_the_objective_is_late(self, history: History) -> None:
         assert verdicts(history, Objectives(lateness_p99_ms=2)) == {"LATE"}
 
-    def test_an_instant_that_was_caught_up_with_is_not_late(self, history: History) -> None:
+    def test_an_instant_that_was_caught_up_is_not_late(self, history: History) -> None:
         for line in history.requests:
             line["trigger"] = "catch_up"
         assert verdicts(history, Objectives(lateness_p99_ms=2)) == set()

@@ -15,7 +15,7 @@ from duetime.domain.connection_urls import BadUrl, parse_url
         "sqlite:///app.db?mode=ro",
     ],
 )
-def test_a_url_with_all_that_is_needed_is_fine(url: str):
+def test_a_complete_url_is_accepted(url: str):
     parse_url(url)
 
 

@@ -1,4 +1,4 @@
-"""What a person reads of the URL of Duetime's own database."""
+"""How the URL of Duetime's own database is shown."""
 
 from __future__ import annotations
 

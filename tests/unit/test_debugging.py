@@ -1,4 +1,4 @@
-"""LOG_LEVEL=debug says what the engine's loops do; any other level says nothing of it, and costs nothing."""
+"""LOG_LEVEL=debug logs the work of the engine's loops; any other level logs nothing of it, and costs nothing."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from duetime.telemetry.debugging import debug, turn_debugging
 @pytest.fixture
 def debugging() -> Iterator[None]:
     before = structlog.get_config()
-    structlog.reset_defaults()  # a test before may have configured a level
+    structlog.reset_defaults()  # an earlier test may have configured a level
     turn_debugging(True)
     yield
     turn_debugging(False)
     structlog.configure(**before)
 
 
-def test_nothing_is_written_unless_it_is_turned_on():
+def test_a_debug_line_is_written_only_at_the_level_debug():
     with capture_logs() as logs:
         debug("a page was fired", jobs=3)
     assert logs == []
 
 
-def test_a_line_has_its_facts(debugging: None):
+def test_a_debug_line_has_its_values(debugging: None):
     with capture_logs() as logs:
         debug("a page was fired", jobs=3)
     assert logs == [{"event": "a page was fired", "jobs": 3, "log_level": "debug"}]

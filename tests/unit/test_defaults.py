@@ -1,4 +1,4 @@
-"""What holds for a job that does not say how long an attempt may take, and how often it is tried again."""
+"""The default timeout and number of retries of a job."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ALL = (HTTP, SCRIPT, SQL, FUNCTION)
 @pytest.mark.parametrize(
     ("job", "seconds", "retries"), [(HTTP, 30, 3), (SCRIPT, 3600, 0), (SQL, 300, 3), (FUNCTION, 3600, 3)]
 )
-def test_each_type_of_job_has_its_own(job: JobSpec, seconds: float, retries: int):
+def test_each_type_of_job_has_its_own_defaults(job: JobSpec, seconds: float, retries: int):
     assert (timeout_of(job), retries_of(job)) == (seconds, retries)
     assert policy_of(job) == RetryPolicy(max_retries=retries)
 
@@ -35,7 +35,7 @@ def test_a_backup_script_has_an_hour_and_one_attempt():
 
 
 @pytest.mark.parametrize("job", ALL)
-def test_what_a_job_says_holds(job: JobSpec):
+def test_limits_of_the_job_take_precedence(job: JobSpec):
     said = msgspec.structs.replace(job, timeout_seconds=7.0, retry_policy=RetryPolicy(max_retries=5))
     assert (timeout_of(said), retries_of(said)) == (7.0, 5)
     waits = msgspec.structs.replace(job, retry_policy=RetryPolicy(delays=(1, 2)))
@@ -48,14 +48,14 @@ def test_what_a_job_says_holds(job: JobSpec):
 
 
 @pytest.mark.parametrize("job", ALL)
-def test_what_the_operator_says_holds_for_a_job_that_does_not(job: JobSpec):
+def test_limits_of_the_operator_apply_to_jobs_without_their_own(job: JobSpec):
     assert OperatorDefaults().fill(job) is job
     filled = OperatorDefaults(90.0, 3).fill(job)
     assert (filled.timeout_seconds, filled.retry_policy) == (90.0, RetryPolicy(max_retries=2))
     assert OperatorDefaults(90.0, 3).fill(filled) == filled
 
 
-def test_a_request_gets_no_longer_than_one_may_ask_for():
+def test_the_default_timeout_of_a_request_stays_within_its_maximum():
     assert OperatorDefaults(7200.0).fill(HTTP).timeout_seconds == 3600
     assert OperatorDefaults(7200.0).fill(SCRIPT).timeout_seconds == 7200
 
@@ -71,5 +71,5 @@ def test_a_request_gets_no_longer_than_one_may_ask_for():
          "(timeout_seconds), and is made once at most"),
     ],
 )  # fmt: skip
-def test_it_is_explained_in_a_sentence(job: JobSpec, fields: dict[str, object], sentence: str):
+def test_defaults_are_explained_in_a_sentence(job: JobSpec, fields: dict[str, object], sentence: str):
     assert explain_attempts(msgspec.structs.replace(job, **fields)) == f"{sentence} (retry_policy)."

@@ -1,4 +1,4 @@
-"""Checks that hold for every store: from figures to ok, warning or problem, and to sentences."""
+"""Checks for every store: from figures to ok, warning or problem, and to sentences."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def view(*holdings: Holding, members: tuple[Member, ...] = (Member(7, "a:8080", 
         (3, 2, Status.PROBLEM, "a newer one wrote it"),
     ],
 )
-def test_a_schema_that_is_not_ours_says_what_to_do(found: int, newest: int, status: Status, word: str):
+def test_a_schema_of_another_version_has_advice(found: int, newest: int, status: Status, word: str):
     check = schema(found, newest)
     assert check.status is status
     assert word in check.found
@@ -54,7 +54,7 @@ def test_a_schema_that_is_not_ours_says_what_to_do(found: int, newest: int, stat
     [(0, 0, Status.OK), (3, 2000, Status.OK), (3, 2001, Status.WARNING), (3, 60_000, Status.WARNING),
      (1, 60_001, Status.PROBLEM)],
 )  # fmt: skip
-def test_timers_are_judged_by_how_late_the_earliest_is(count: int, late: int, status: Status):
+def test_timers_are_judged_by_the_lateness_of_the_earliest(count: int, late: int, status: Status):
     assert due_timers(count, late).status is status
 
 
@@ -67,7 +67,7 @@ def test_waiting_executions_have_more_time(late: int, status: Status):
     assert waiting_functions(2, late, 1).status is status
 
 
-def test_lag_says_how_many_and_how_late():
+def test_the_lag_check_reports_the_number_and_the_lateness():
     assert due_timers(1, 1500).found == "1 timer is due in the past, the earliest by 1.5 s."
     assert due_timers(12_000, 7_200_000).found == "More than 10,000 timers are due in the past, the earliest by 2 h."
     assert waiting_executions(2, 900).found == "2 executions wait for a worker, the earliest for 900 ms."
@@ -78,7 +78,7 @@ def test_lag_says_how_many_and_how_late():
     assert waiting_functions(0, 0, 2).found == "No function waits for a worker; 2 workers have joined."
 
 
-def test_runs_of_ended_nodes_are_a_warning_until_the_reconciler_had_its_chance_twice():
+def test_executions_of_ended_nodes_are_a_warning_until_the_reconciler_could_run_twice():
     assert lost_executions(0, None, 300).status is Status.OK
     assert lost_executions(3, None, 300).status is Status.WARNING
     assert lost_executions(3, 600_000, 300).status is Status.WARNING
@@ -93,7 +93,7 @@ def test_living_nodes_are_listed_with_their_roles_and_leases():
     assert check.found == ("1 node lives: a:8080 (id 7; alerts, api, timer, worker; 1 shards; lease ends in 3.2 s).")
 
 
-def test_no_node_or_none_with_a_role_that_must_be_there_is_a_problem():
+def test_a_missing_node_or_required_role_is_a_problem():
     assert nodes(view(members=())).status is Status.PROBLEM
     for role, word in (("timer", "nothing falls due"), ("worker", "nothing runs")):
         check = nodes(view(members=(Member(7, "a", ALL - {role}, 4200),)))
@@ -101,7 +101,7 @@ def test_no_node_or_none_with_a_role_that_must_be_there_is_a_problem():
         assert word in check.found
 
 
-def test_many_nodes_are_not_all_named():
+def test_a_long_list_of_nodes_is_shortened():
     members = tuple(Member(number, f"n{number}", ALL, 4000) for number in range(20))
     assert nodes(view(members=members)).found.endswith(", and 12 more.")
 
@@ -115,7 +115,7 @@ def test_a_shard_without_a_living_owner_is_a_problem():
     assert check.found == "2 of 4 shards have no living owner (1, 2): their jobs don't fire."
 
 
-def test_epochs_that_agree_are_ok_also_where_a_shard_was_given_up():
+def test_equal_epochs_are_ok_also_for_a_released_shard():
     held = view(Holding(7, 3), Holding(None, 5), Holding(6, 9))
     assert epochs(held, {0: (3, 7), 1: (4, 6)}).status is Status.OK
 
@@ -127,12 +127,12 @@ def test_a_registry_that_is_behind_the_store_is_a_problem():
     assert "UPDATE shards" in check.advice
 
 
-def test_an_epoch_that_is_not_encrypted_yet_is_a_warning():
+def test_an_epoch_that_is_not_fenced_yet_is_a_warning():
     assert epochs(view(Holding(7, 3)), {0: (2, 6)}).status is Status.WARNING
     assert epochs(view(Holding(7, 3)), {}).status is Status.WARNING
 
 
-def test_what_could_not_be_looked_at_is_a_problem():
+def test_a_check_that_could_not_run_is_a_problem():
     check = not_done("history", "it took longer than 5 s")
     assert (check.check, check.status) == ("history", Status.PROBLEM)
     assert check.found == "This check could not be made: it took longer than 5 s."
@@ -140,7 +140,7 @@ def test_what_could_not_be_looked_at_is_a_problem():
     assert not has_problem([ok("a", "Fine."), warning("b", "Hm.", "Look.")])
 
 
-def test_figures_are_words_for_people():
+def test_figures_are_shown_in_words():
     assert [span(ms) for ms in (3, 999, 1500, 119_000, 180_000, 7_200_000, 260_000_000)] == [
         "3 ms", "999 ms", "1.5 s", "119.0 s", "3 min", "2 h", "3 d",
     ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Checks of one store's own things: a server's settings, a folder's files. No server is needed to judge them."""
+"""Checks for one store only: a server's settings, a folder's files. They need no server."""
 
 from __future__ import annotations
 
@@ -69,23 +69,23 @@ MIB = 1 << 20
         (sqlite.wal_size(257 * MIB), WARNING),
     ],
 )
-def test_each_measurement_gets_a_sentence_and_an_advice_unless_it_is_well(check: Check, status: Status):
+def test_each_measurement_gets_a_sentence_and_a_bad_one_gets_advice(check: Check, status: Status):
     assert check.status is status, check
     assert check.found.endswith(".")
     assert bool(check.advice) is (status is not OK)
 
 
-def test_the_skew_says_whose_clock_is_ahead():
+def test_the_skew_check_names_the_clock_that_is_ahead():
     ahead, behind = postgres.clock_skew(2500, 2), postgres.clock_skew(-2500, 2)
     assert ahead.found == "The database's clock is 2.5 s ahead of this machine's (± 1.0 ms)."
     assert "2.5 s behind this machine's" in behind.found
 
 
-def test_all_that_is_not_durable_is_named():
+def test_all_settings_that_are_not_durable_are_named():
     check = postgres.durability({"fsync": "off", "synchronous_commit": "off", "full_page_writes": "on"})
     assert check.found == "fsync and synchronous_commit are off: what was acknowledged may be lost."
 
 
-def test_connections_are_counted_for_each_node_with_those_beside_the_pool():
+def test_connections_are_counted_for_each_node_including_those_outside_the_pool():
     check = postgres.connections(97, 10, 25, 4, is_pooled=False)
     assert check.found == "4 nodes may open 108 connections; the server has room for 97, and 10 are in use."

@@ -26,7 +26,7 @@ def publish(hub: EventHub, tenant: str, count: int) -> None:
         hub.publish("job.created", 0, tenant, {"number": number})
 
 
-def test_a_follower_is_woken_and_takes_what_has_happened_since() -> None:
+def test_a_follower_is_woken_and_takes_the_new_events() -> None:
     hub, woken = EventHub(), Woken()
     publish(hub, T, 3)
     following = hub.follow(T, None, woken)
@@ -37,7 +37,7 @@ def test_a_follower_is_woken_and_takes_what_has_happened_since() -> None:
     assert following.take() == []
 
 
-def test_close_ends_all_followers_at_once_with_events_still_waiting() -> None:
+def test_a_close_ends_all_followers_at_once_despite_waiting_events() -> None:
     hub, woken = EventHub(), Woken()
     followers = [hub.follow(T, None, woken) for _ in range(2)]
     publish(hub, T, 500)
@@ -58,7 +58,7 @@ def test_a_follower_of_a_closed_hub_has_ended() -> None:
     assert hub.follow(T, 0, Woken()).is_over
 
 
-def test_a_follower_takes_a_page_at_a_time_and_is_woken_for_the_rest() -> None:
+def test_a_follower_takes_a_page_of_events_and_is_woken_for_the_rest() -> None:
     hub, woken = EventHub(), Woken()
     publish(hub, T, PAGE + 1)
     following = hub.follow(T, 0, woken)
@@ -76,7 +76,7 @@ def all_of(following: Following) -> list[Event | None]:
     return found
 
 
-def test_a_follower_that_is_far_behind_gets_a_gap_and_then_what_comes_after_it() -> None:
+def test_a_follower_that_is_far_behind_gets_a_gap_and_then_the_later_events() -> None:
     hub = EventHub()
     following = hub.follow(T, None, Woken())
     publish(hub, T, LONGEST_QUEUE + 100)
@@ -93,7 +93,7 @@ def test_kept_events_do_not_take_the_space_of_new_ones() -> None:
     assert numbers(all_of(following)) == [*range(3 * LONGEST_QUEUE), *range(LONGEST_QUEUE)]
 
 
-def test_a_flood_of_one_tenant_takes_no_event_from_another_that_comes_back() -> None:
+def test_a_flood_of_one_tenant_evicts_no_event_that_another_can_resume_from() -> None:
     hub = EventHub(kept=100)
     publish(hub, "quiet", 10)
     publish(hub, "loud", 1000)

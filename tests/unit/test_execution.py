@@ -1,4 +1,4 @@
-"""The state machine: what an attempt's outcome, or the loss of its node, makes of its execution."""
+"""The state machine: the effect of an attempt's outcome, or of the loss of its node, on its execution."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def make_claim(attempt: int = 1, retry_policy: RetryPolicy | None = None, **fiel
     return msgspec.structs.replace(made, **fields)
 
 
-def decide(claim: Claim, outcome: Outcome, chance: float = 1.0) -> AttemptEnd:
-    return conclude(claim, outcome, NOW, NOW + 40, chance)
+def decide(claim: Claim, outcome: Outcome, jitter: float = 1.0) -> AttemptEnd:
+    return conclude(claim, outcome, NOW, NOW + 40, jitter)
 
 
-def test_open_and_terminal_states_are_all_states_and_share_none():
+def test_every_state_is_either_open_or_terminal():
     assert set(State) == OPEN | TERMINAL
     assert not OPEN & TERMINAL
 
 
-def test_success_completes_and_keeps_what_the_target_said():
+def test_a_success_completes_the_execution_and_stores_the_response():
     claim = make_claim()
     assert decide(claim, Outcome(http_status=201, response="made")) == AttemptEnd(
         claim.execution_id, claim.job_id, TENANT, 1, 4, State.COMPLETED, NOW + 40, NOW, NOW + 40, None, None, 201,
@@ -44,7 +44,7 @@ def test_success_completes_and_keeps_what_the_target_said():
     )  # fmt: skip
 
 
-def test_a_failure_that_may_pass_is_retried_after_its_wait():
+def test_a_temporary_failure_is_retried_after_its_wait():
     claim = make_claim()
     assert decide(claim, FAILURE) == AttemptEnd(
         claim.execution_id, claim.job_id, TENANT, 1, 4, State.RETRYING, NOW + 40 + 10_000, NOW, NOW + 40,
@@ -52,18 +52,18 @@ def test_a_failure_that_may_pass_is_retried_after_its_wait():
     )  # fmt: skip
 
 
-def test_no_attempt_ends_before_it_began_though_the_clock_was_set_back():
+def test_an_attempt_never_ends_before_its_start_although_the_clock_was_set_back():
     end = conclude(make_claim(), FAILURE, NOW, NOW - 5000, 0.0)
     assert (end.started_at, end.ended_at, end.due_at) == (NOW, NOW, NOW)
 
 
 def test_a_retry_is_never_due_before_its_attempt_ended():
-    assert decide(make_claim(), FAILURE, chance=0.0).due_at == NOW + 40
+    assert decide(make_claim(), FAILURE, jitter=0.0).due_at == NOW + 40
 
 
 def test_a_retry_waits_as_long_as_the_target_requests():
     outcome = Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=120)
-    assert decide(make_claim(), outcome, chance=0.0).due_at == NOW + 40 + 120_000
+    assert decide(make_claim(), outcome, jitter=0.0).due_at == NOW + 40 + 120_000
 
 
 @pytest.mark.parametrize("asked", [0, 1, 7200, 500_000])
@@ -74,7 +74,7 @@ def test_a_retry_waits_exactly_as_long_as_the_function_requests(asked: int):
         assert decide(make_claim(spec=call), outcome).due_at == NOW + 40 + 1000 * asked
 
 
-def test_a_function_may_ask_for_a_week_and_no_more():
+def test_a_wait_requested_by_a_function_is_limited_to_a_week():
     outcome = Outcome(ErrorType.FUNCTION_ERROR, "not yet", retry_after_seconds=1e12)
     assert decide(make_claim(), outcome).due_at == NOW + 40 + 7 * DAY
 
@@ -82,7 +82,7 @@ def test_a_function_may_ask_for_a_week_and_no_more():
 @pytest.mark.parametrize(
     ("error", "state"), [(ErrorType.CONNECTION_ERROR, State.FAILED), (ErrorType.TIMEOUT, State.TIMEOUT)]
 )
-def test_the_last_attempt_is_dead_and_says_how(error: ErrorType, state: State):
+def test_the_last_failed_attempt_makes_a_dead_letter_with_the_reason(error: ErrorType, state: State):
     policy = RetryPolicy(max_retries=2)
     assert decide(make_claim(2, policy), Outcome(error)).state is State.RETRYING
     last = decide(make_claim(3, policy), Outcome(error))
@@ -90,17 +90,17 @@ def test_the_last_attempt_is_dead_and_says_how(error: ErrorType, state: State):
 
 
 @pytest.mark.parametrize("outcome", [Outcome(ErrorType.HTTP_ERROR, http_status=404), Outcome(ErrorType.BLOCKED_TARGET)])
-def test_a_failure_that_would_repeat_is_dead_at_once(outcome: Outcome):
+def test_a_permanent_failure_makes_a_dead_letter_at_once(outcome: Outcome):
     end = decide(make_claim(), outcome)
     assert (end.state, end.dead) == (State.FAILED, True)
 
 
-def test_a_cancelled_attempt_is_cancelled_and_not_dead():
+def test_a_cancelled_execution_is_no_dead_letter():
     end = decide(make_claim(), Outcome(ErrorType.CANCELLED, "cancelled on request"))
     assert (end.state, end.dead) == (State.CANCELLED, False)
 
 
-def test_a_lost_run_goes_back_and_its_attempt_counts():
+def test_a_lost_execution_is_queued_again_and_its_attempt_counts():
     claim = make_claim(retry_policy=RetryPolicy(max_retries=0))
     lost = expire(claim, NOW)
     assert (lost.state, lost.due_at, lost.attempt, lost.token, lost.dead) == (State.QUEUED, NOW, 1, 4, False)
@@ -110,22 +110,22 @@ def test_a_lost_run_goes_back_and_its_attempt_counts():
 @pytest.mark.parametrize(
     ("policy", "bound"), [(RetryPolicy(max_retries=0), LOST_ATTEMPTS), (RetryPolicy(max_retries=9), 10)]
 )
-def test_a_run_that_loses_its_node_again_and_again_is_given_up(policy: RetryPolicy, bound: int):
+def test_an_execution_that_loses_its_node_repeatedly_becomes_a_dead_letter(policy: RetryPolicy, bound: int):
     states = [expire(make_claim(attempt, policy), NOW).state for attempt in range(1, bound + 2)]
     assert states == [State.QUEUED] * (bound - 1) + [State.FAILED] * 2
     assert expire(make_claim(bound, policy), NOW).dead
 
 
-def test_a_lost_run_that_was_to_be_cancelled_is_cancelled():
+def test_a_lost_execution_with_a_requested_cancellation_is_cancelled():
     lost = expire(make_claim(cancel_requested=True), NOW)
     assert (lost.state, lost.dead) == (State.CANCELLED, False)
 
 
-# How long a target may have its job wait
+# How long a target may delay its job
 
 
 def asked(seconds: float, schedule: str, **fields: Any) -> float:
-    """Seconds that the retry waits for, where the target asked for so many."""
+    """Returns the seconds that the retry waits, if the target requested this many."""
     fields = {"retry_policy": RetryPolicy(delays=(5,) * 3)} | fields
     claim = make_claim(spec=spec(schedule, **fields))
     end = decide(claim, Outcome(ErrorType.HTTP_ERROR, "slow down", 429, retry_after_seconds=seconds))
@@ -134,7 +134,7 @@ def asked(seconds: float, schedule: str, **fields: Any) -> float:
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue_one", "queue_all", "cancel_running"])
-def test_a_retry_after_beyond_the_next_instant_of_a_recurring_job_ends_there(overlap: str):
+def test_a_retry_after_beyond_the_next_instant_of_a_recurring_job_is_shortened_to_it(overlap: str):
     assert asked(86_400, "every 1h", overlap=overlap) == 3600 - 0.04
     assert asked(86_400, "30 * * * *", overlap=overlap) == 1800 - 0.04
     assert asked(1200, "every 1h", overlap=overlap) == 1200, "what ends before it is honoured"
@@ -158,23 +158,23 @@ def test_a_retry_after_is_honoured_up_to_the_longest_wait_of_the_jobs_own_policy
         ("every 1m", {"end_at": "2026-01-01T00:00:30Z"}),
     ],
 )
-def test_a_retry_after_that_holds_no_later_instant_is_honoured_for_a_day(schedule: str, fields: dict[str, Any]):
+def test_a_retry_after_that_delays_no_later_instant_is_honoured_up_to_a_day(schedule: str, fields: dict[str, Any]):
     assert asked(86_000, schedule, **fields) == 86_000
     assert asked(864_000, schedule, **fields) == 86_400
 
 
-def test_the_policys_own_wait_is_never_cut_short():
+def test_the_wait_of_the_policy_is_never_shortened():
     assert asked(10, "every 1m", retry_policy=RetryPolicy(delays=(7200,))) == 7200
     assert asked(86_400, "every 1m", retry_policy=RetryPolicy(delays=(7200,))) == 7200
 
 
-# What was counted as a run and was none
+# Executions that were counted as a run and then not sent
 
 NOT_SENT = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
 
 
 @pytest.mark.parametrize("trigger", [Trigger.SCHEDULE, Trigger.CATCH_UP, Trigger.AFTER])
-def test_a_run_that_is_not_sent_is_uncounted_and_its_job_goes_on_at_the_next_instant(trigger: Trigger):
+def test_an_execution_that_is_not_sent_does_not_count_and_its_job_continues_at_the_next_instant(trigger: Trigger):
     claim = make_claim(spec=spec("every 1m", max_runs=1), scheduled_at=NOW + 60_000, trigger=trigger)
     found = decide(claim, NOT_SENT)
     assert (found.state, found.uncounted, found.or_due_at) == (State.SKIPPED, True, NOW + 120_000)
@@ -184,18 +184,18 @@ def test_a_run_that_is_not_sent_is_uncounted_and_its_job_goes_on_at_the_next_ins
     "fields",
     [{"trigger": Trigger.MANUAL}, {"trigger": Trigger.RETRY}, {"attempt": 2}],
 )
-def test_what_was_not_counted_or_has_failed_gives_nothing_back(fields: dict[str, Any]):
+def test_executions_that_were_not_counted_or_failed_return_no_run(fields: dict[str, Any]):
     found = decide(make_claim(spec=spec("every 1m", max_runs=1), **fields), NOT_SENT)
     assert (found.uncounted, found.or_due_at) == (False, None)
 
 
 @pytest.mark.parametrize("job", [spec("immediate"), spec("every 1m", max_runs=1, timezone="Gone/Zone")])
-def test_a_job_with_an_unknown_next_instant_does_not_go_on(job: Any):
+def test_a_job_with_an_unknown_next_instant_does_not_continue(job: Any):
     found = decide(make_claim(spec=job), NOT_SENT)
     assert (found.uncounted, found.or_due_at) == (True, None)
 
 
-def test_of_a_long_error_only_the_beginning_is_kept():
+def test_only_the_beginning_of_a_long_error_is_stored():
     made = decide(make_claim(), Outcome(ErrorType.INTERNAL_ERROR, "x" * 100_000))
     assert made.error_message == "x" * 2000
 
@@ -208,7 +208,7 @@ def test_of_a_long_error_only_the_beginning_is_kept():
         ({"cancel_requested": True}, "cancelled while its worker was lost"),
     ],
 )
-def test_what_a_lost_worker_ran_is_said_to_be_lost_with_a_worker(fields: dict[str, Any], message: str):
+def test_the_error_of_an_execution_lost_with_a_worker_says_so(fields: dict[str, Any], message: str):
     call = PythonJob(name="f", schedule="every 1m", payload=PythonCall("f"))
     assert expire(make_claim(**{"spec": call, **fields}), NOW).error_message == message
     once = msgspec.structs.replace(call, delivery=Delivery.AT_MOST_ONCE)

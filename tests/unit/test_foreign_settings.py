@@ -25,7 +25,7 @@ def toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "duetime.toml"
 
 
-def test_each_is_one_that_there_is_not_and_names_only_those_that_there_are():
+def test_each_foreign_setting_is_unknown_here_and_its_advice_names_known_settings():
     assert set(FOREIGN) == NAMED_BY_SEEDS
     assert not set(FOREIGN) & set(SETTINGS)
     for found in FOREIGN.values():
@@ -33,7 +33,7 @@ def test_each_is_one_that_there_is_not_and_names_only_those_that_there_are():
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_one_with_our_prefix_is_refused_with_advice(toml: Path, name: str):
+def test_a_foreign_setting_with_our_prefix_is_refused_with_advice(toml: Path, name: str):
     with pytest.raises(BadSetting) as refused:
         load({}, {f"DUETIME_{name}": "false"})
     assert str(refused.value) == (
@@ -42,7 +42,7 @@ def test_one_with_our_prefix_is_refused_with_advice(toml: Path, name: str):
 
 
 @pytest.mark.parametrize("name", ["tick_interval", "TICK_INTERVAL"])
-def test_one_in_the_file_is_refused_with_advice(toml: Path, name: str):
+def test_a_foreign_setting_in_the_file_is_refused_with_advice(toml: Path, name: str):
     toml.write_text(f'{name} = "30s"')
     with pytest.raises(BadSetting, match=r"TICK_INTERVAL: '30s' \(from duetime.toml\).*waits for the next due instant"):
         load({}, {})
@@ -51,12 +51,12 @@ def test_one_in_the_file_is_refused_with_advice(toml: Path, name: str):
 @pytest.mark.parametrize(
     ("name", "value"), [("RECONCILE_ENABLED", "true"), ("METRICS_ENABLED", "TRUE"), ("DISPATCH_MODE", "db")]
 )
-def test_a_value_that_says_what_is_so_anyway_is_taken(toml: Path, name: str, value: str):
+def test_a_foreign_setting_that_equals_our_behaviour_is_accepted(toml: Path, name: str, value: str):
     toml.write_text(f'{name.lower()} = "{value}"')
     assert load({}, {f"DUETIME_{name}": value}).list_shown() == load({}, {}).list_shown()
 
 
-def test_a_bare_name_may_be_another_programs_and_only_causes_a_warning(toml: Path):
+def test_a_foreign_setting_without_our_prefix_only_causes_a_warning(toml: Path):
     environment = {"HTTP_ADDR": ":8080", "RECONCILE_ENABLED": "true", "PATH": "/bin"}
     assert load({}, environment).port == 8080
     assert list_unread(environment) == [

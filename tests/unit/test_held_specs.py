@@ -1,4 +1,4 @@
-"""Large definitions as a node holds them: as text, and counted by what they take."""
+"""Large definitions in the memory of a node: as text, and counted by their memory."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_a_functions_arguments_stay_text():
         ScriptJob(**NAMED, payload=Script(script="#" * 9000)),
     ],
 )
-def test_what_secrets_are_marked_in_and_all_else_is_as_it_was(spec: JobSpec):
+def test_definitions_with_secrets_and_other_types_are_held_unchanged(spec: JobSpec):
     assert held(spec)[0] == spec
 
 
-def test_what_is_decoded_counts_for_what_it_takes():
+def test_a_decoded_definition_counts_with_its_memory():
     text = msgspec.json.encode(LISTS)
     as_text = HttpJob(**NAMED, payload=HttpRequest("http://a.example", body=LISTS))
     decoded = SqlJob(**NAMED, payload=SqlQuery("db", "SELECT $1", [LISTS]))

@@ -23,15 +23,15 @@ IDS = [make_id(NOW, random_bytes(number)) for number in range(10_000)]
 
 
 @pytest.mark.parametrize("at", [0, 1, NOW, LATEST - 1])
-@pytest.mark.parametrize("chance", [bytes(10), b"\xff" * 10, bytes(range(10))])
-def test_an_id_is_a_uuid_of_version_7(at: int, chance: bytes):
-    made = uuid.UUID(make_id(at, chance))
+@pytest.mark.parametrize("ten_bytes", [bytes(10), b"\xff" * 10, bytes(range(10))])
+def test_an_id_is_a_uuid_of_version_7(at: int, ten_bytes: bytes):
+    made = uuid.UUID(make_id(at, ten_bytes))
     assert (made.version, made.variant) == (7, uuid.RFC_4122)
     assert made.int >> 80 == at
     assert is_id(str(made))
 
 
-def test_ids_differ_as_their_chance_differs():
+def test_ids_differ_if_their_random_bytes_differ():
     assert len(set(IDS)) == len(IDS)
 
 
@@ -40,7 +40,7 @@ def test_ids_sort_by_their_instant():
     assert ids == sorted(ids)
 
 
-def test_an_execution_id_begins_with_the_instant_that_it_is_scheduled_for():
+def test_an_execution_id_begins_with_its_scheduled_instant():
     made = execution_id(NOW, 2**72 - 1)
     assert instant_of(made) == NOW
     assert (uuid.UUID(made).version, uuid.UUID(made).variant) == (7, uuid.RFC_4122)
@@ -76,7 +76,7 @@ def test_jitter_is_spread_evenly_and_stays_below_its_bound():
     assert max(seconds.values()) < 1.3 * len(IDS) / 10
 
 
-def test_jitter_is_the_jobs_own_and_stays():
+def test_the_jitter_of_a_job_is_stable():
     assert jitter_of(IDS[0], 3600) == jitter_of(IDS[0], 3600)
     assert jitter_of(IDS[0], 0) == 0
     assert jitter_of(IDS[0], 0.0005) == 0

@@ -11,7 +11,7 @@ from duetime.domain.keys import KEY_BYTES, hash_secret, is_secret, make_key, par
 
 
 @given(st.binary(min_size=KEY_BYTES, max_size=KEY_BYTES))
-def test_a_key_is_read_as_it_was_made(random: bytes) -> None:
+def test_a_key_is_parsed_as_it_was_created(random: bytes) -> None:
     key_id, secret, token = make_key(random)
     assert token == f"dt_{key_id}_{secret}"
     assert re.fullmatch(r"[a-z0-9]{16}", key_id)
@@ -27,7 +27,7 @@ def test_all_random_bytes_are_in_the_key() -> None:
 
 
 @pytest.mark.parametrize("size", [0, KEY_BYTES - 1, KEY_BYTES + 1])
-def test_a_key_of_fewer_random_bytes_is_not_made(size: int) -> None:
+def test_a_key_needs_enough_random_bytes(size: int) -> None:
     with pytest.raises(ValueError, match="42 random bytes"):
         make_key(bytes(size))
 
@@ -40,25 +40,25 @@ def test_a_key_of_fewer_random_bytes_is_not_made(size: int) -> None:
      f"dt_{'٣' * 16}_{'b' * 52}", f"dt_{'a' * 16}_{'b' * 51}'", f"dt_../../../../../x_{'b' * 52}",
      f"dt_{'a' * 16}_" + "\ud800" * 52],
 )  # fmt: skip
-def test_what_is_no_key_is_not_taken_for_one(text: str) -> None:
+def test_text_that_is_no_key_is_refused(text: str) -> None:
     assert parse_key(text) is None
 
 
 @given(st.text())
-def test_no_text_breaks_the_reading(text: str) -> None:
+def test_any_text_can_be_parsed_without_an_exception(text: str) -> None:
     assert parse_key(text) is None
 
 
-def test_of_a_secret_a_hash_is_kept() -> None:
+def test_only_a_hash_of_the_secret_is_stored() -> None:
     assert hash_secret("s3cret") == hashlib.sha256(b"s3cret").hexdigest()
     assert is_secret("s3cret", hash_secret("s3cret"))
 
 
 @pytest.mark.parametrize("other", ["", "s3cre", "s3cret ", "S3cret", "s3creT", hash_secret("s3cret")])
-def test_another_secret_is_not_it(other: str) -> None:
+def test_another_secret_does_not_match_the_hash(other: str) -> None:
     assert not is_secret(other, hash_secret("s3cret"))
 
 
 @pytest.mark.parametrize("kept", ["", "ä", hash_secret("s3cret")[:-1], hash_secret("s3cret").upper()])
-def test_a_hash_that_is_not_whole_is_of_no_secret(kept: str) -> None:
+def test_an_incomplete_hash_matches_no_secret(kept: str) -> None:
     assert not is_secret("s3cret", kept)

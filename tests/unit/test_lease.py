@@ -63,7 +63,9 @@ def test_a_lease_that_never_expires_is_trusted_for_ever():
         (None, True, 0.0, Standing.LOST),
     ],
 )
-def test_where_a_node_stands(trust: Trust | None, refused: bool, at: float, expected: Standing):
+def test_the_standing_of_a_node_follows_from_the_view_and_its_trust(
+    trust: Trust | None, refused: bool, at: float, expected: Standing
+):
     assert standing(trust, refused, at) is expected
 
 
@@ -87,18 +89,18 @@ def test_a_node_that_is_not_alive_in_the_view_gives_up_all():
     assert rebalance(cluster(5, 5, timers=(4,), epoch=2), 5) == Moves({0: 2, 1: 2}, ())
 
 
-def test_for_one_that_joins_the_others_give_up_their_surplus_highest_first():
+def test_nodes_release_their_surplus_for_a_new_node_highest_shards_first():
     view = cluster(*[1] * SHARDS, timers=(1, 2))
     assert rebalance(view, 1) == Moves(dict.fromkeys(range(32, 64), 1), ())
     assert rebalance(view, 2) == Moves({}, ())
 
 
-def test_what_a_dead_node_owns_is_free():
+def test_shards_of_a_dead_node_are_free():
     view = cluster(*[1, 9] * 32, timers=(1,))
     assert rebalance(view, 1).take == tuple(range(1, SHARDS, 2))
 
 
-def test_nodes_that_see_the_same_do_not_want_the_same():
+def test_nodes_with_the_same_view_take_different_shards():
     view = cluster(timers=(1, 2, 3))
     wanted = [rebalance(view, node).take for node in (1, 2, 3)]
     assert [len(take) for take in wanted] == [22, 21, 21]
@@ -111,11 +113,11 @@ def test_the_owner_of_an_odd_shard_keeps_it():
     assert all(rebalance(view, node) == Moves({}, ()) for node in (1, 2, 3))
 
 
-def test_more_nodes_than_shards_leave_some_without():
+def test_some_of_more_nodes_than_shards_own_none():
     assert sorted(quotas_of(cluster(timers=tuple(range(70)))).values()) == [0] * 6 + [1] * SHARDS
 
 
-def test_what_was_given_up_at_an_epoch_is_not_believed_at_that_epoch():
+def test_a_shard_released_at_an_epoch_is_not_owned_at_that_epoch():
     view = cluster(1, 1, 1, timers=(1,), epoch=7)
     assert believed(view, 1, {}) == {0: 7, 1: 7, 2: 7}
     assert believed(view, 1, {1: 7, 2: 6}) == {0: 7, 2: 7}
@@ -128,14 +130,14 @@ def test_a_view_without_some_shards_has_them_free_at_their_epoch():
     assert (without.now, without.members) == (view.now, view.members)
 
 
-def test_the_next_look_is_after_a_heartbeat_or_when_another_lease_expires():
+def test_the_next_read_is_after_a_heartbeat_or_when_another_lease_expires():
     view = View(10_000, tuple(Member(node, "", frozenset(), at) for node, at in ((1, 10_100), (2, 14_000))), ())
-    assert next_look_in(view, 1, 1000) == 1000  # its own is no matter
+    assert next_look_in(view, 1, 1000) == 1000  # its own expiry does not matter
     assert next_look_in(view, 2, 1000) == 110
     assert next_look_in(empty_view(), 2, 1000) == 1000
 
 
-def test_the_owner_of_shard_0_runs_the_chores():
+def test_the_owner_of_shard_0_runs_the_housekeeping():
     assert runs_housekeeping({0: 3, 5: 1})
     assert not runs_housekeeping({5: 1})
     assert not runs_housekeeping({})
@@ -145,7 +147,7 @@ def test_an_empty_view_has_all_shards_free_at_epoch_0():
     assert empty_view().shards == (Holding(None, 0),) * SHARDS
 
 
-def test_silence_grows_by_each_look_that_finds_the_same_beats_and_ends_with_a_beat():
+def test_silence_grows_with_each_read_without_a_new_heartbeat_and_ends_with_one():
     silence = listen(None, beats=7, apart=1, within=1, lease=5)
     assert silence == Silence(7, 0)
     silence = listen(silence, 7, apart=1, within=1.2, lease=5)
@@ -156,17 +158,19 @@ def test_silence_grows_by_each_look_that_finds_the_same_beats_and_ends_with_a_be
 @pytest.mark.parametrize(
     ("apart", "within", "lease", "expected"),
     [
-        (4.9, 4.9, 5.0, 4.5),  # a look that comes late counts for one
-        (5.1, 5.1, 5.0, 0.0),  # and after a whole lease it begins anew
-        (1.0, 60.0, 5.0, 0.0),  # also if it was the look itself that took so long
-        (1.0, 1.1, 0.5, 4.0),  # a lease shorter than what lies between two looks
+        (4.9, 4.9, 5.0, 4.5),  # a late read counts once
+        (5.1, 5.1, 5.0, 0.0),  # after a whole lease the count starts again
+        (1.0, 60.0, 5.0, 0.0),  # also if the read itself took that long
+        (1.0, 1.1, 0.5, 4.0),  # a lease shorter than the time between two reads
     ],
 )
-def test_what_a_node_could_not_hear_is_no_silence(apart: float, within: float, lease: float, expected: float):
+def test_time_in_which_a_node_was_suspended_does_not_count_as_silence(
+    apart: float, within: float, lease: float, expected: float
+):
     assert listen(Silence(7, 3.0), 7, apart, within, lease).seconds == expected
 
 
-def test_the_registrys_time_is_that_of_the_middle_of_the_round_trip_and_goes_on_with_the_monotonic_clock():
+def test_the_registrys_time_belongs_to_the_middle_of_the_round_trip_and_advances_with_the_monotonic_clock():
     reckoning = Reckoning.of(at=1_000_000, asked_at=10.0, answered_at=10.5)
     assert reckoning == Reckoning(1_000_000, 10.25, 251.0)
     assert reckoning.now(10.25) == 1_000_000
@@ -180,18 +184,18 @@ def test_the_registrys_time_is_that_of_the_middle_of_the_round_trip_and_goes_on_
     [
         (1000, 1, False, ClockState.RIGHT),
         (-1002, 1, False, ClockState.OFF),
-        (1900, 1000, False, ClockState.RIGHT),  # it may well be right: the answer took two seconds
+        (1900, 1000, False, ClockState.RIGHT),  # it may be right: the response took two seconds
         (5000, 1, False, ClockState.OFF),
         (5002, 1, False, ClockState.WRONG),
         (-5002, 1, False, ClockState.WRONG),
         (6000, 1001, False, ClockState.OFF),
-        (2499, 1, True, ClockState.OFF),  # right again, but not about the limit
+        (2499, 1, True, ClockState.OFF),  # right again, but too close to the limit
         (2600, 1, True, ClockState.WRONG),
-        (0, 2600, True, ClockState.WRONG),  # not for certain
+        (0, 2600, True, ClockState.WRONG),  # not certain
         (0, 1, True, ClockState.RIGHT),
     ],
 )
-def test_a_clock_is_judged_by_what_is_certain(offset: int, unsure: float, was_wrong: bool, expected: ClockState):
+def test_a_clock_is_judged_by_its_certain_offset(offset: int, unsure: float, was_wrong: bool, expected: ClockState):
     assert judge_clock(offset, unsure, 5.0, was_wrong) is expected
 
 
@@ -203,14 +207,14 @@ def test_a_clock_that_is_off_is_reported_in_seconds():
 @pytest.mark.parametrize(
     ("seconds_later", "unsure", "is_better"),
     [
-        (1.0, 2.0, True),  # as sure as the older one, which has lost a ms of its worth
+        (1.0, 2.0, True),  # as precise as the older one, which has lost a ms of precision
         (1.0, 2.1, False),
         (1.0, 800.0, False),
         (2000.0, 800.0, True),
-        (9000.0, 2600.0, False),  # more than half a lease: it says nothing, however old the other is
+        (9000.0, 2600.0, False),  # longer than half a lease: it has no value, however old the other is
     ],
 )
-def test_the_registrys_time_is_taken_from_the_answer_that_says_most(
+def test_the_registrys_time_is_taken_from_the_most_precise_response(
     seconds_later: float, unsure: float, is_better: bool
 ):
     known = Reckoning(1_000_000, 10.0, 1.0)
@@ -220,19 +224,19 @@ def test_the_registrys_time_is_taken_from_the_answer_that_says_most(
 
 
 class TestANodeThatCannotWrite:
-    def test_owns_for_as_long_as_a_lease_lives_and_no_longer(self) -> None:
+    def test_owns_shards_for_the_length_of_a_lease(self) -> None:
         writing = Writing().seen(Writes(7), 10.0).seen(Writes(7, "read-only"), 11.0).seen(Writes(7, "read-only"), 14.0)
         assert writing.may_own(5.0, 15.9)
         assert not writing.may_own(5.0, 16.0)
 
-    def test_begins_anew_with_each_write_that_went_through(self) -> None:
+    def test_counts_from_the_last_successful_write(self) -> None:
         writing = Writing().seen(Writes(7, "read-only"), 11.0).seen(Writes(8, "read-only"), 15.0)
         assert writing.may_own(5.0, 19.9)
         assert not writing.may_own(5.0, 20.0)
 
-    def test_owns_again_after_a_write(self) -> None:
+    def test_owns_shards_again_after_a_write(self) -> None:
         writing = Writing().seen(Writes(7, "read-only"), 11.0).seen(Writes(8), 50.0)
         assert writing.may_own(5.0, 1000.0)
 
-    def test_owns_all_where_nothing_expires(self) -> None:
+    def test_owns_all_shards_if_leases_never_expire(self) -> None:
         assert Writing().seen(Writes(7, "the disk is full"), 11.0).may_own(math.inf, 1e9)

@@ -1,4 +1,4 @@
-"""The bucket that needs no timer: never more than there is, and a wait that is exact."""
+"""The token bucket without a timer: it never grants more than there is, and the wait is exact."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from samples import NOW
 JOBS = Limit("jobs", 100, DAY)
 
 limits = st.builds(Limit, st.just("jobs"), st.integers(1, 2_000), st.sampled_from([HOUR, DAY]))
-full_ats = st.integers(0, (NOW + 3 * DAY) * MICRO)  # also of another limit, or of a clock that ran ahead
+full_ats = st.integers(0, (NOW + 3 * DAY) * MICRO)  # also of another limit, or of a clock that was ahead
 
 
-def test_an_idle_user_has_the_whole_bucket_and_then_one_each_emission():
+def test_an_idle_user_has_the_whole_bucket_and_then_one_token_per_interval():
     full_at = take(JOBS, 0, NOW, 100)
     assert full_at == (NOW + DAY) * MICRO
     assert remaining(JOBS, full_at, NOW) == 0
@@ -60,7 +60,7 @@ def test_the_wait_is_exact(limit: Limit, full_at: int, count: int):
 
 
 @given(limits, full_ats)
-def test_what_remains_can_be_taken_and_no_more(limit: Limit, full_at: int):
+def test_the_remaining_tokens_and_no_more_can_be_taken(limit: Limit, full_at: int):
     left = remaining(limit, full_at, NOW)
     assert take(limit, full_at, NOW, left + 1) is None
     if left:
@@ -72,7 +72,7 @@ steps = st.lists(st.tuples(st.integers(0, 30 * 60 * SECOND), st.integers(1, 12))
 
 
 @given(st.builds(Limit, st.just("requests"), st.integers(1, 30), st.just(HOUR)), steps)
-def test_in_no_span_more_is_granted_than_the_bucket_and_what_refills_in_it(limit: Limit, steps: list[tuple[int, int]]):
+def test_no_span_grants_more_than_the_bucket_and_its_refill(limit: Limit, steps: list[tuple[int, int]]):
     now, full_at = NOW, 0
     granted: list[tuple[int, int]] = []
     for pause, count in steps:
@@ -90,7 +90,7 @@ def test_in_no_span_more_is_granted_than_the_bucket_and_what_refills_in_it(limit
 @given(limits, full_ats, st.integers(0, 5_000), st.integers(0, 5_000))
 @example(Limit("requests", 7, HOUR), (NOW + HOUR) * MICRO, 0, 0)  # 7 does not divide an hour: the bucket is smaller
 @example(Limit("requests", 10, HOUR), (NOW + HOUR + 1) * MICRO, 1, 0)  # another node's clock is ahead by a ms
-def test_a_reserve_takes_what_is_left_at_most_after_what_is_given_back(
+def test_a_reservation_takes_at_most_the_remaining_tokens_after_the_returned_ones(
     limit: Limit, full_at: int, wanted: int, given_back: int
 ):
     left = remaining(limit, full_at - given_back * limit.emission, NOW)
@@ -101,7 +101,7 @@ def test_a_reserve_takes_what_is_left_at_most_after_what_is_given_back(
 
 @given(limits, full_ats, st.integers(1, 5_000))
 @example(Limit("requests", 1, HOUR), (NOW + HOUR) * MICRO + 1, 1)  # further ahead than a whole bucket
-def test_what_is_reserved_and_given_back_at_once_leaves_all_as_it_was(limit: Limit, full_at: int, wanted: int):
+def test_a_reservation_that_is_returned_at_once_changes_nothing(limit: Limit, full_at: int, wanted: int):
     granted, moved = reserve(limit, full_at, NOW, wanted, 0)
     assert reserve(limit, moved, NOW, 0, granted)[0] == 0
     back = reserve(limit, moved, NOW, 0, granted)[1]
@@ -109,7 +109,7 @@ def test_what_is_reserved_and_given_back_at_once_leaves_all_as_it_was(limit: Lim
 
 
 @given(limits, full_ats)
-def test_a_share_is_a_part_of_what_is_left_and_one_at_least(limit: Limit, full_at: int):
+def test_a_share_is_a_part_of_the_remaining_tokens_and_at_least_one(limit: Limit, full_at: int):
     left = remaining(limit, full_at, NOW)
     assert reservation_size(limit, full_at, NOW) == max(1, left // RESERVED_PART)
     assert reservation_size(limit, full_at, NOW) <= max(1, left)
@@ -123,9 +123,7 @@ def test_a_share_is_a_part_of_what_is_left_and_one_at_least(limit: Limit, full_a
         (Limit("requests", 1000, HOUR), 1, 1000, "you may have 1,000 requests an hour; try again in 4 seconds", 4),
     ],
 )
-def test_a_refusal_says_how_much_there_is_and_how_long_to_wait(
-    limit: Limit, count: int, taken: int, sentence: str, wait: int
-):
+def test_a_refusal_has_the_limit_and_the_wait(limit: Limit, count: int, taken: int, sentence: str, wait: int):
     full_at = take(limit, 0, NOW, taken)
     assert full_at is not None
     assert refusal(limit, full_at, NOW, count) == (sentence, wait)

@@ -1,4 +1,4 @@
-"""What a log line shows of an error: where it happened, and never what the variables held."""
+"""A log line of an error: it shows the place of the error, and never the values of variables."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ MACHINE = 64_000
 
 
 def limit(folder: Path, cgroup: str | None, files: dict[str, str]) -> int:
-    """With /proc/self/cgroup as it is given (None: not there), and these files below /sys/fs/cgroup."""
+    """Sets the content of /proc/self/cgroup (None: no such file), and these files below /sys/fs/cgroup."""
     proc, groups = folder / "proc", folder / "groups"
     if cgroup is not None:
         (proc / "self").mkdir(parents=True)
@@ -46,11 +46,11 @@ def limit(folder: Path, cgroup: str | None, files: dict[str, str]) -> int:
         ("nonsense", {"memory.max": "5000"}, MACHINE),
     ],
 )
-def test_the_least_of_the_machine_and_the_groups_holds(
+def test_the_lowest_limit_of_machine_and_groups_applies(
     tmp_path: Path, cgroup: str | None, files: dict[str, str], expected: int
 ) -> None:
     assert limit(tmp_path, cgroup, files) == expected
 
 
-def test_this_machine_has_some() -> None:
+def test_the_memory_of_this_machine_is_found() -> None:
     assert memory_limit() > 1_048_576

@@ -1,4 +1,4 @@
-"""Jobs without times of their own: what they are due at, what may not be said of them, and what changes do."""
+"""Jobs on demand: their due instant, the fields that they must not have, and the effect of changes."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def refusal(**fields: Any) -> list[str]:
     return [error.pointer for error in refused.value.errors]
 
 
-# When
+# Due instants
 
 
 @pytest.mark.parametrize("text", ["on_demand", "ON_DEMAND", " on_demand "])
-def test_it_stands_at_the_end_of_time(text: str):
+def test_the_due_instant_of_a_job_on_demand_is_the_end_of_time(text: str):
     assert first_due(spec(text), JOB, NOW) == (LATEST, True)
     table = timetable(spec(text), JOB, NOW)
     assert isinstance(table.schedule, OnDemand)
     assert table.next_after(LATEST) is None
 
 
-def test_an_instant_runs_and_it_waits_again():
+def test_a_requested_instant_runs_and_the_job_waits_again():
     page = decide(spec("on_demand"), NOW + 5)
     assert [(execution.scheduled_at, execution.trigger) for execution in page.executions] == [(NOW, Trigger.AFTER)]
     assert [(move.next_due_at, move.executions) for move in page.moves] == [(LATEST, 1)]
@@ -60,7 +60,7 @@ def test_an_instant_runs_and_it_waits_again():
     late=st.integers(0, 10 * DAY), policy=st.sampled_from(["all", "latest", "skip"]),
     window=st.integers(0, 5 * DAY // SECOND), most=st.integers(1, 5),
 )  # fmt: skip
-def test_however_late_it_is_decided_once(late: int, policy: Any, window: int, most: int):
+def test_a_late_instant_is_decided_once(late: int, policy: Any, window: int, most: int):
     page = decide(spec("on_demand", catch_up=CatchUp(policy, window, most)), NOW + late)
     is_in_time = late <= GRACE or (policy != "skip" and late <= window * SECOND)
     assert [execution.scheduled_at for execution in page.executions] == [NOW] * is_in_time
@@ -72,36 +72,36 @@ def test_however_late_it_is_decided_once(late: int, policy: Any, window: int, mo
     assert page.moves[0].next_due_at == LATEST
 
 
-def test_it_is_planned_ahead_as_it_is_when_due():
+def test_a_plan_made_ahead_equals_the_plan_at_the_instant():
     ahead = plan_ahead([timer_of(spec("on_demand"))], 0)
     assert ahead is not None
     assert ahead.page == decide(spec("on_demand"), NOW)
 
 
-def test_its_runs_are_counted_to_the_last():
+def test_runs_are_counted_up_to_max_runs():
     job = spec("on_demand", max_runs=3)
     assert decide(job, NOW, fired=1).moves[0].next_due_at == LATEST
     last = decide(job, NOW, fired=2).moves[0]
     assert (last.next_due_at, last.or_due_at, last.executions) == (None, LATEST, 1)
 
 
-# What makes no sense
+# Refusals
 
 
 @pytest.mark.parametrize(
     "fields", [{"start_at": "2027-01-01T00:00:00Z"}, {"end_at": "2027-01-01T00:00:00Z"}, {"jitter_seconds": 5}]
 )
-def test_what_is_about_times_is_refused(fields: dict[str, Any]):
+def test_fields_about_times_are_refused(fields: dict[str, Any]):
     assert refusal(**fields) == [f"/{next(iter(fields))}"]
 
 
-def test_only_a_job_without_times_comes_after_others():
+def test_only_a_job_on_demand_may_have_predecessors():
     with pytest.raises(InvalidRequest, match=r"/schedule: .*on_demand"):
         check_spec(spec("every 1m", after=("a",)))
     check_spec(spec("on_demand", after=("a",)))
 
 
-def test_it_comes_after_others_and_after_each_once():
+def test_a_job_has_each_predecessor_once():
     assert refusal(key="a", after=("a",)) == ["/after"]
     assert refusal(after=("a", "a")) == ["/after"]
 
@@ -119,45 +119,45 @@ def changed(old: JobSpec, new: JobSpec, due_at: int | None, status: JobStatus = 
     return authoring.change_job(JOB, TENANT, 1, NOW, status, old, new, due_at, 0, LATER)
 
 
-def test_a_job_with_times_may_become_one_without():
+def test_a_job_with_a_timetable_can_become_on_demand():
     overdue = LATER - 2 * MINUTE
     command = changed(spec("every 1m"), spec("on_demand"), overdue)
     assert (command.replan, command.due_at, command.recurs, command.restart) == (True, LATEST, True, True)
     assert command.skipped == (Skipped(JOB, TENANT, overdue, LATER + 1, 3, "changed"),)
 
 
-def test_a_job_without_times_may_become_one_with():
+def test_a_job_on_demand_can_get_a_timetable():
     command = changed(spec("on_demand"), spec("every 1m"), LATEST)
     assert (command.replan, command.due_at, command.skipped) == (True, LATER + MINUTE, ())
 
 
-def test_a_start_that_was_due_and_is_changed_away_is_in_the_ledger():
+def test_a_due_start_that_a_change_removes_is_in_the_ledger():
     command = changed(spec("on_demand", after=("a",)), spec("every 1h"), LATER - 5)
     assert command.skipped == (Skipped(JOB, TENANT, LATER - 5, LATER + 1, 1, "changed"),)
 
 
-def test_other_jobs_to_come_after_move_nothing():
+def test_other_predecessors_do_not_change_the_due_instant():
     command = changed(spec("on_demand", after=("a",)), spec("on_demand", after=("b",)), LATEST)
     assert (command.replan, command.due_at) == (False, LATEST)
 
 
-def test_a_pause_and_its_end_leave_it_where_it_was():
+def test_a_pause_and_a_resume_do_not_change_the_due_instant():
     resumed = authoring.resume_job(JOB, TENANT, 1, NOW, spec("on_demand"), LATEST, LATER)
     assert (resumed.due_at, resumed.skipped) == (LATEST, None)
     due = authoring.resume_job(JOB, TENANT, 1, NOW, spec("on_demand"), NOW + 5, LATER)
     assert (due.due_at, due.skipped) == (LATEST, Skipped(JOB, TENANT, NOW + 5, LATER + 1, 1, "paused"))
 
 
-# In words
+# Descriptions
 
 
-def test_a_preview_says_that_it_has_no_times():
+def test_a_preview_reports_that_there_are_no_instants():
     seen = preview(" On_Demand", "UTC", Dst(), NOW, 5)
     assert (seen.description, list(seen.instants)) == ("on demand only", [])
     assert "no times of its own" in seen.warnings[0]
 
 
-def test_why_says_what_it_runs_after():
+def test_why_names_the_predecessors():
     def said(job: JobSpec) -> str:
         return explain(JobStatus.PENDING, LATEST, None, None, None, job, (), NOW)[0]
 

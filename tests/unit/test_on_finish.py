@@ -1,4 +1,4 @@
-"""What follows from an end, decided purely. (That it is carried out once, or not at all: the stores' own tests.)"""
+"""On-finish commands as pure rules. (The tests of the stores check that each is applied once, or not at all.)"""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_notification_is_a_job_due_now_without_notifications():
     assert word.command.quota is None
 
 
-def test_a_long_name_is_cut_to_what_a_name_may_have():
+def test_a_long_name_is_cut_to_the_limit_of_names():
     (word,) = follow(claim_of("n" * 255, webhooks=Webhooks(on_success="https://a.example/")), Outcome(http_status=200))
     assert isinstance(word.command, CreateJobs)
     assert word.command.jobs[0].spec.name == ("on_success of " + "n" * 255)[:255]
@@ -54,7 +54,7 @@ def test_a_long_name_is_cut_to_what_a_name_may_have():
 @pytest.mark.parametrize(
     "outcome", [Outcome(ErrorType.CANCELLED, "stopped"), Outcome(ErrorType.HTTP_ERROR, "503", 503)]
 )
-def test_neither_a_stop_nor_an_attempt_that_is_made_again_is_an_end(outcome: Outcome):
+def test_neither_a_cancellation_nor_a_retried_attempt_sends_a_notification(outcome: Outcome):
     claim = claim_of(retries=5, webhooks=Webhooks("https://a.example/", "https://b.example/"))
     assert conclude(claim, outcome, NOW, NOW, 1.0).state in (State.CANCELLED, State.RETRYING)
     assert follow(claim, outcome) == []
@@ -69,7 +69,7 @@ def test_a_410_pauses_the_job_and_notifies():
     assert follow(claim_of(), Outcome(http_status=410)) == [], "it was expected"
 
 
-def test_a_failed_run_notifies_and_a_retried_one_does_not():
+def test_a_failed_execution_notifies_and_a_retried_one_does_not():
     claim = claim_of(webhooks=Webhooks(on_failure="https://b.example/"))
     assert on_finish_commands(claim, expire(claim, NOW), NOW, RANDOM_BYTES) == []
     lost = Claim(*(getattr(claim, name) if name != "attempt" else 99 for name in Claim.__struct_fields__))

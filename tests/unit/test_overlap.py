@@ -1,4 +1,4 @@
-"""The overlap policies as a pure rule: runs of a page in, what becomes of each out."""
+"""The overlap policies as a pure rule: from the runs of a page to the decision on each."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def siblings(if_open: str, count: int, job: str = "job") -> list[NewExecution]:
 
 
 def decided(if_open: str, count: int, found: Open) -> str:
-    """A letter a run, in their order: R runs, H is held, S is skipped; and X if what is open is cancelled."""
+    """A letter per run, in order: R runs, H is held, S is skipped; and X if the open execution is cancelled."""
     executions = siblings(if_open, count)
     to_run, held, skipped, replaced = settle(executions, {"job": found})
     letters = {execution: letter for letter, some in (("R", to_run), ("H", held), ("S", skipped)) for execution in some}
@@ -36,7 +36,7 @@ def decided(if_open: str, count: int, found: Open) -> str:
         ("cancel", "SSSSR", "SSSSRX", "SSSSRX"),
     ],
 )
-def test_each_policy_over_five_runs(if_open: str, free: str, beside_an_open_one: str, where_one_waits: str):
+def test_each_policy_decides_five_runs(if_open: str, free: str, beside_an_open_one: str, where_one_waits: str):
     assert decided(if_open, 5, NOTHING_OPEN) == free
     assert decided(if_open, 5, RUNNING) == beside_an_open_one
     assert decided(if_open, 5, Open(True, 1)) == where_one_waits
@@ -45,19 +45,19 @@ def test_each_policy_over_five_runs(if_open: str, free: str, beside_an_open_one:
 @pytest.mark.parametrize(
     ("if_open", "beside_an_open_one"), [("run", "R"), ("skip", "S"), ("hold_one", "H"), ("hold", "H"), ("cancel", "RX")]
 )
-def test_each_policy_over_one_run(if_open: str, beside_an_open_one: str):
+def test_each_policy_decides_one_run(if_open: str, beside_an_open_one: str):
     assert decided(if_open, 1, NOTHING_OPEN) == "R"
     assert decided(if_open, 1, RUNNING) == beside_an_open_one
 
 
-def test_a_thousand_may_wait_and_no_more():
+def test_at_most_a_thousand_executions_may_wait():
     assert MOST_WAITING == 1000
     assert decided("hold", 3, Open(True, MOST_WAITING - 2)) == "HHS"
     assert decided("hold", 3, Open(True, MOST_WAITING)) == "SSS"
     assert decided("hold", MOST_WAITING + 2, NOTHING_OPEN) == "R" + "H" * MOST_WAITING + "S"
 
 
-def test_jobs_do_not_decide_for_each_other():
+def test_each_job_is_decided_separately():
     mixed = [*siblings("skip", 2, "busy"), *siblings("skip", 2, "free"), *siblings("cancel", 1, "newest")]
     to_run, held, skipped, replaced = settle(mixed, {"busy": RUNNING, "newest": RUNNING})
     assert [execution.execution_id for execution in to_run] == ["free-0", "newest-0"]
@@ -66,7 +66,7 @@ def test_jobs_do_not_decide_for_each_other():
     assert replaced == ["newest"]
 
 
-def test_what_is_skipped_or_was_decided_before_is_not_counted_and_what_is_held_is():
+def test_held_executions_count_and_skipped_or_decided_ones_do_not():
     executions = [*siblings("skip", 3, "a"), *siblings("skip", 1, "b"), *siblings("run", 1, "c")]
     moves = [TimerMove(job, 0, 1, None, 1, or_due_at) for job, or_due_at in (("a", 60), ("b", None), ("c", 90))]
     not_run = NotRun(ids_of(executions[:1]), ids_of(executions[1:2]), ids_of(executions[2:4]))

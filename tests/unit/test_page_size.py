@@ -1,4 +1,4 @@
-"""How much is written at once: all that fits, half of what took too long, and more again after a while."""
+"""The size of a page: everything that fits, half of a page that timed out, and more again after a while."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from hypothesis import strategies as st
 from duetime.domain.page_size import SUCCESSES_TO_GROW, PageSize
 
 
-def test_a_page_is_as_large_as_it_may_be_at_first():
+def test_the_first_page_has_the_largest_size():
     assert PageSize.of(2048).size == 2048
 
 
-def test_after_a_timeout_half_of_what_was_tried_is_tried():
+def test_a_timeout_halves_the_page_size():
     assert PageSize.of(2048).after_timeout(2048).size == 1024
     assert PageSize.of(2048).after_timeout(100).size == 50
 
 
-def test_it_never_becomes_nothing():
+def test_the_page_size_is_at_least_one():
     page = PageSize.of(2048)
     for _ in range(40):
         page = page.after_timeout(page.size)
     assert page.size == 1
 
 
-def test_full_pages_that_are_written_make_it_grow_to_what_it_was():
+def test_full_pages_that_are_written_restore_the_page_size():
     page = PageSize.of(100).after_timeout(100).after_timeout(50)
     sizes = []
     while page.size < 100:
@@ -41,7 +41,7 @@ def test_a_page_that_is_not_full_does_not_count():
     assert page.size == 50
 
 
-def test_a_timeout_makes_the_successes_before_it_count_no_more():
+def test_a_timeout_resets_the_count_of_successes():
     page = PageSize.of(100).after_timeout(100)
     for _ in range(SUCCESSES_TO_GROW - 1):
         page = page.after_success(50)
@@ -50,8 +50,8 @@ def test_a_timeout_makes_the_successes_before_it_count_no_more():
 
 
 @given(st.integers(1, 5000), st.integers(1, 5000), st.integers(1, 50_000))
-def test_whatever_the_store_can_write_is_written_with_few_timeouts(most: int, can: int, rows: int):
-    """A store that takes too long over more than `can` rows: all are written, and most tries are."""
+def test_all_rows_are_written_with_few_timeouts_at_any_speed_of_the_store(most: int, can: int, rows: int):
+    """A store that times out above `can` rows: all rows are written, and most tries succeed."""
     page, timeouts, pages = PageSize.of(most), 0, 0
     while rows:
         tried = min(rows, page.size)

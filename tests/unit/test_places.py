@@ -1,4 +1,4 @@
-"""Places on an event loop: a cancelled wait leaves nothing behind, and stuck places of one tenant delay no other."""
+"""Places on an event loop: a cancelled wait keeps no place, and stuck places of one tenant do not delay another."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from duetime.places import Places
 
 
-async def test_one_below_its_share_enters_beside_those_that_are_stuck():
+async def test_a_tenant_below_its_share_is_admitted_although_others_are_stuck():
     places = Places(2, most=10)
     for _ in range(2):
         await places.enter("hostile")
@@ -38,7 +38,7 @@ async def test_a_wait_cancelled_at_its_turn_returns_the_place():
     await places.enter("a")
     late = asyncio.create_task(places.enter("a"))
     await asyncio.sleep(0)
-    places.leave("a")  # it is late's turn
+    places.leave("a")  # the turn of `late` has come
     late.cancel()
     with pytest.raises(asyncio.CancelledError):
         await late

@@ -1,4 +1,4 @@
-"""What a due timer becomes: every instant runs or is in the ledger, and none is in both."""
+"""The plan of a due timer: every instant either runs or is in the ledger, and none is both."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def all_of(job: JobSpec, first_at: int, until_at: int) -> list[int]:
 # On time
 
 
-def test_an_instant_on_time_runs_and_the_timer_moves_on():
+def test_an_instant_on_time_runs_and_the_timer_moves_to_the_next():
     job = spec("every 1m", priority=7)
     due_at = NOW + MINUTE
     page = decide(job, due_at, version=3)
@@ -76,7 +76,7 @@ def test_an_instant_on_time_runs_and_the_timer_moves_on():
     )
 
 
-def test_a_one_off_on_time_runs_and_has_nothing_left():
+def test_a_one_off_on_time_runs_and_has_no_next_instant():
     job = spec("2026-01-01T01:00:00Z")
     page = decide(job, NOW + HOUR)
     assert page.moves == [TimerMove(JOB, NOW + HOUR, 1, None, 1)]
@@ -86,7 +86,7 @@ def test_a_one_off_on_time_runs_and_has_nothing_left():
 
 @pytest.mark.parametrize("policy", ["all", "latest", "skip"])
 @pytest.mark.parametrize("late", [0, 1, GRACE])
-def test_an_instant_late_within_grace_simply_runs_whatever_the_policy(policy: str, late: int):
+def test_an_instant_late_within_the_grace_runs_with_any_policy(policy: str, late: int):
     job = spec("every 1h", catch_up=CatchUp(policy=policy, window_seconds=0))  # type: ignore[arg-type]
     page = decide(job, NOW + HOUR + late)
     assert ran(page) == [NOW + HOUR]
@@ -96,7 +96,7 @@ def test_an_instant_late_within_grace_simply_runs_whatever_the_policy(policy: st
 
 
 @pytest.mark.parametrize("policy", ["all", "latest", "skip"])
-def test_several_instants_late_within_grace_all_run_in_order(policy: str):
+def test_several_instants_late_within_the_grace_run_in_order(policy: str):
     job = spec("every 2s", catch_up=CatchUp(policy=policy))  # type: ignore[arg-type]
     page = decide(job, NOW + 2 * SECOND + GRACE)
     assert ran(page) == [NOW + n * 2 * SECOND for n in range(1, 7)]
@@ -114,14 +114,14 @@ def test_several_instants_late_within_grace_all_run_in_order(policy: str):
         (Overlap.CANCEL_RUNNING, "cancel"),
     ],
 )
-def test_siblings_of_one_page_carry_their_jobs_policy_and_are_decided_together(overlap: Overlap, if_open: str):
+def test_instants_of_a_job_in_one_page_have_its_policy_and_are_decided_together(overlap: Overlap, if_open: str):
     page = decide(spec("every 1s", overlap=overlap), NOW + 3 * SECOND)
     assert [(execution.if_open, execution.has_siblings) for execution in page.executions] == [(if_open, True)] * 3
     (alone,) = decide(spec("every 1s", overlap=overlap), NOW + SECOND).executions
     assert (alone.if_open, alone.has_siblings) == (if_open, False)
 
 
-def test_a_page_decides_each_timer_by_itself():
+def test_each_timer_of_a_page_is_decided_separately():
     once, often = spec("2026-01-01T00:01:00Z"), spec("every 5s")
     page = plan([timer_of(once), timer_of(often, due_at=NOW + 55 * SECOND)], NOW + MINUTE, CHANCE)
     assert [move.executions for move in page.moves] == [1, 2]
@@ -133,7 +133,7 @@ def test_a_page_decides_each_timer_by_itself():
 
 
 def missed(job: JobSpec, hours: float) -> FirePlan:
-    """The plan after the node was away for so long after the first instant of an hourly job."""
+    """Returns the plan if the node was away for this long after the first instant of an hourly job."""
     return decide(job, NOW + HOUR + int(hours * HOUR))
 
 
@@ -141,7 +141,7 @@ def hourly(policy: str, window_hours: int, max_runs: int = 100) -> JobSpec:
     return spec("0 * * * *", catch_up=CatchUp(policy, window_hours * 3600, max_runs))  # type: ignore[arg-type]
 
 
-def test_latest_runs_the_last_one_missed_and_writes_down_the_others():
+def test_the_policy_latest_runs_the_last_missed_instant_and_records_the_others():
     page = missed(hourly("latest", 24), 5.5)
     assert ran(page) == [NOW + 6 * HOUR]
     assert page.executions[0].trigger is Trigger.CATCH_UP
@@ -149,25 +149,25 @@ def test_latest_runs_the_last_one_missed_and_writes_down_the_others():
     assert next_due(page) == NOW + 7 * HOUR
 
 
-def test_latest_runs_none_if_the_last_one_is_older_than_the_window():
+def test_the_policy_latest_runs_none_if_the_last_missed_instant_is_older_than_the_window():
     page = missed(hourly("latest", 0), 5.5)
     assert ran(page) == []
     assert page.skips == [Skipped(JOB, TENANT, NOW + HOUR, NOW + HOUR + int(5.5 * HOUR) + 1, 6, "missed")]
 
 
-def test_all_runs_every_one_in_the_window_oldest_first():
+def test_the_policy_all_runs_every_instant_in_the_window_oldest_first():
     page = missed(hourly("all", 3), 5.5)
     assert ran(page) == [NOW + n * HOUR for n in (4, 5, 6)]
     assert page.skips == [Skipped(JOB, TENANT, NOW + HOUR, NOW + 4 * HOUR, 3, "missed")]
 
 
-def test_all_runs_at_most_its_bound_and_those_are_the_latest():
+def test_the_policy_all_runs_the_latest_instants_up_to_its_limit():
     page = missed(hourly("all", 1000, max_runs=2), 5.5)
     assert ran(page) == [NOW + 5 * HOUR, NOW + 6 * HOUR]
     assert page.skips == [Skipped(JOB, TENANT, NOW + HOUR, NOW + 5 * HOUR, 4, "missed")]
 
 
-def test_skip_runs_none_of_those_missed():
+def test_the_policy_skip_runs_no_missed_instant():
     page = missed(hourly("skip", 1000), 5.5)
     assert ran(page) == []
     assert page.moves[0].executions == 0
@@ -203,20 +203,20 @@ def test_every_instant_either_runs_or_is_counted_in_the_ledger(schedule: str, po
     assert next_due(page) == timetable(job, JOB, NOW).next_after(now)
 
 
-def test_a_span_too_long_to_count_is_in_the_ledger_without_a_count():
+def test_a_span_that_is_too_long_to_count_is_in_the_ledger_without_a_count():
     page = decide(spec("* * * * * *", catch_up=CatchUp("skip")), NOW + SECOND + MOST_COUNTED * SECOND + 30 * SECOND)
     (span,) = page.skips
     assert (span.count, span.reason) == (None, "missed")
 
 
-def test_every_is_counted_exactly_however_long_the_span():
+def test_a_span_of_every_is_counted_exactly_at_any_length():
     now = NOW + SECOND + 365 * DAY
     (span,) = decide(spec("every 1s", catch_up=CatchUp("latest", 0)), now).skips
     assert span.count == 365 * 86_400 - 10
 
 
 @pytest.mark.parametrize("schedule", ["every 1h", "0 * * * *"])
-def test_instants_after_the_end_were_never_missed(schedule: str):
+def test_instants_after_the_end_are_not_missed(schedule: str):
     job = spec(schedule, end_at="2026-01-01T03:00:00Z", catch_up=CatchUp("skip"))
     page = decide(job, NOW + 20 * HOUR)
     assert sum(skip.count or 0 for skip in page.skips) == 3
@@ -225,7 +225,7 @@ def test_instants_after_the_end_were_never_missed(schedule: str):
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The instants of which a timetable was asked for the next one: each is a step of the search."""
+    """The instants for which a timetable was searched: each is one step."""
     asked: list[int] = []
     whole = Timetable.next_after
     monkeypatch.setattr(Timetable, "next_after", lambda table, after: asked.append(after) or whole(table, after))
@@ -253,7 +253,7 @@ def test_a_page_of_jobs_that_share_a_timetable_is_counted_once(asked: list[int])
 
 
 @pytest.mark.parametrize(("policy", "runs"), [("all", True), ("latest", True), ("skip", False)])
-def test_a_one_off_late_within_its_window_runs_unless_it_is_to_be_skipped(policy: str, runs: bool):
+def test_a_one_off_late_within_its_window_runs_unless_its_policy_is_skip(policy: str, runs: bool):
     job = spec("2026-01-01T01:00:00Z", catch_up=CatchUp(policy, 7200))  # type: ignore[arg-type]
     page = decide(job, NOW + 2 * HOUR)
     assert ran(page) == ([NOW + HOUR] if runs else [])
@@ -262,7 +262,7 @@ def test_a_one_off_late_within_its_window_runs_unless_it_is_to_be_skipped(policy
     assert next_due(page) is None
 
 
-def test_a_one_off_older_than_its_window_is_written_down_as_missed():
+def test_a_one_off_older_than_its_window_is_recorded_as_missed():
     page = decide(spec("2026-01-01T01:00:00Z", catch_up=CatchUp(window_seconds=60)), NOW + 2 * HOUR)
     assert page.executions == []
     assert page.skips == [Skipped(JOB, TENANT, NOW + HOUR, NOW + 2 * HOUR + 1, 1, "missed")]
@@ -272,7 +272,7 @@ def test_a_one_off_older_than_its_window_is_written_down_as_missed():
 # max_runs
 
 
-def test_the_last_run_allowed_leaves_nothing_due():
+def test_the_last_allowed_run_leaves_no_due_instant():
     job = spec("every 1m", max_runs=3)
     assert next_due(decide(job, NOW + MINUTE, fired=1)) == NOW + 2 * MINUTE
     page = decide(job, NOW + MINUTE, fired=2)
@@ -280,14 +280,14 @@ def test_the_last_run_allowed_leaves_nothing_due():
     assert next_due(page) is None
 
 
-def test_catching_up_stops_at_max_runs():
+def test_a_catch_up_stops_at_max_runs():
     job = spec("every 1m", max_runs=5, catch_up=CatchUp("all", 7200))
     page = decide(job, NOW + HOUR, fired=2)
     assert len(page.executions) == 3
     assert next_due(page) is None
 
 
-def test_a_max_runs_set_below_what_has_run_already_allows_no_more():
+def test_max_runs_below_the_count_of_runs_allows_no_more():
     page = decide(spec("every 1s", max_runs=2), NOW + 6 * SECOND, fired=5)
     assert page.executions == []
     assert next_due(page) is None
@@ -296,7 +296,7 @@ def test_a_max_runs_set_below_what_has_run_already_allows_no_more():
 # While paused
 
 
-def test_what_passes_during_a_pause_is_one_entry_of_the_ledger():
+def test_instants_during_a_pause_are_one_entry_of_the_ledger():
     job = spec("0 * * * *")
     table = timetable(job, JOB, NOW)
     assert skipped_while_paused(table, JOB, TENANT, NOW + HOUR, NOW + 3 * HOUR) == Skipped(
@@ -304,7 +304,7 @@ def test_what_passes_during_a_pause_is_one_entry_of_the_ledger():
     )
 
 
-def test_a_pause_in_which_nothing_was_due_leaves_no_entry():
+def test_a_pause_without_due_instants_leaves_no_entry():
     table = timetable(spec("0 * * * *"), JOB, NOW)
     assert skipped_while_paused(table, JOB, TENANT, NOW + HOUR, NOW + HOUR - 1) is None
 
@@ -326,19 +326,19 @@ def test_a_clock_change_neither_repeats_nor_loses_a_planned_instant():
     ]  # fmt: skip
 
 
-# Ahead of time
+# In advance
 
 
 @pytest.mark.parametrize("schedule", ["2026-01-01T00:01:00Z", "every 5s", "*/7 * * * * *", "0 2 * * *"])
 @pytest.mark.parametrize("overlap", list(Overlap))
-def test_what_is_planned_ahead_is_what_is_planned_at_the_instant(schedule: str, overlap: Overlap):
+def test_a_plan_made_ahead_equals_the_plan_at_the_instant(schedule: str, overlap: Overlap):
     timer = timer_of(spec(schedule, overlap=overlap, max_runs=3))
     ahead = plan_ahead([timer], CHANCE)
     assert ahead is not None
     assert ahead.cut(0, 1, timer.due_at) == plan([timer], timer.due_at, CHANCE)
 
 
-def test_a_part_of_what_was_planned_ahead_has_the_ids_of_its_place():
+def test_a_part_of_a_plan_made_ahead_has_the_ids_of_its_position():
     timers = [timer_of(spec("every 5s"), due_at=NOW + n * SECOND) for n in range(5, 10)]
     ahead = plan_ahead(timers, CHANCE)
     assert ahead is not None
@@ -360,5 +360,5 @@ def test_a_plan_made_ahead_holds_until_its_timer_is_due_again_or_missed():
     assert once.cut(0, 1, NOW + MINUTE + GRACE + 1) is None
 
 
-def test_a_timer_without_a_run_left_is_not_planned_ahead():
+def test_a_timer_without_further_runs_is_not_planned_ahead():
     assert plan_ahead([timer_of(spec("every 5s", max_runs=3), fired=3)], CHANCE) is None

@@ -1,4 +1,4 @@
-"""What an attempt brings back is kept without the secrets that it was sent with, in whichever form they come."""
+"""The result of an attempt is stored without the secrets that the attempt had, in any of their forms."""
 
 from __future__ import annotations
 
@@ -60,18 +60,18 @@ def test_every_common_form_is_hidden(shown):
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), min_size=4), st.text(), st.text())
-def test_no_secret_is_left_whatever_is_around_it(secret, before, after):
+def test_no_secret_is_left_in_any_surrounding_text(secret, before, after):
     text = redact(before + secret + after, [secret])
     assert secret not in text.replace(HIDDEN, "\0")
 
 
-def test_secrets_that_overlap_leave_no_rest():
+def test_overlapping_secrets_are_hidden_completely():
     assert redact("x abcdefgh y", ["abcd", "cdefgh"]) == f"x {HIDDEN} y"
     assert redact("x abcdefgh y", ["abcdefgh", "bcde"]) == f"x {HIDDEN} y"
     assert redact("abcdabcd-abcd", ["abcd"]) == f"{HIDDEN}-{HIDDEN}"
 
 
-def test_one_that_was_cut_off_at_the_end_is_hidden_as_well():
+def test_a_secret_that_is_cut_off_at_the_end_is_hidden_too():
     token = "0123456789abcdef"
     text = "x" * (LONGEST_RESPONSE - 9) + token[:9]
     assert redact(text, [token]) == "x" * (LONGEST_RESPONSE - 9) + HIDDEN
@@ -85,7 +85,7 @@ def test_text_without_a_secret_stays_the_same():
     assert redact("", ["s3cret"]) == ""
 
 
-def test_what_counts_as_secret_of_a_request():
+def test_the_secrets_of_a_request_are_found():
     basic = "Basic " + base64.b64encode(b"ann:hunter22").decode()
     payload = HttpRequest(
         URL,
@@ -111,12 +111,12 @@ def test_what_counts_as_secret_of_a_request():
     )
 
 
-def test_strange_credentials_are_no_error():
+def test_malformed_credentials_raise_no_error():
     for value in ("Basic !!!!!!", "Basic /////w==", "Bearer", "Bearer ", "", " "):
         list_secrets(HttpRequest(URL, headers={"A": value}))
 
 
-# How much work it is
+# The amount of work
 
 
 def steps_of(work: Callable[[], Any]) -> int:
@@ -168,7 +168,7 @@ def test_a_text_that_is_twice_as_long_takes_twice_as_many_steps(text):
     assert steps_of(lambda: redactor.redact(text + text)) <= 2.2 * steps_of(lambda: redactor.redact(text))
 
 
-def test_no_place_of_a_text_takes_more_than_a_few_steps_whatever_the_secrets_are():
+def test_each_position_of_a_text_takes_few_steps_with_any_secrets():
     """Secrets of all lengths with the same beginning, and a text that is that beginning everywhere but matches none."""
     secrets = ["a" * (length - 1) + "b" for length in range(5, 300)]
     text = "a" * 800
@@ -181,7 +181,7 @@ def test_building_takes_steps_in_proportion_to_the_secrets():
     assert long <= 11 * steps_of(lambda: Redactor(["x" * 10_000]))
 
 
-# Texts that come in parts
+# Texts that arrive in parts
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 31, 32, 33, 1000])
@@ -218,7 +218,7 @@ def _hidden(text: str, redactor: Redactor) -> str:
     return "".join([*parts, text[shown_until:]])
 
 
-def test_what_can_not_be_the_beginning_of_a_secret_is_passed_on_at_once():
+def test_text_that_can_not_begin_a_secret_is_returned_at_once():
     stream = StreamRedactor(Redactor(["hunter22"]))
     assert stream.feed("a line\n") == "a line\n"
     assert stream.feed("now hunt") == "now "

@@ -24,7 +24,7 @@ SECRET = "Bearer s3cret-of-ann"
 
 
 class FakeDefinitions:
-    """The part of a store that a rotation uses. `between` is called before each write, as if another client wrote."""
+    """The part of a store for a rotation. `between` is called before each write, as a write of another client."""
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.rows = {job.job_id: (job.job_id, job.tenant, 1, job.spec) for job in jobs}
@@ -96,19 +96,19 @@ async def test_the_urls_of_connections_are_encrypted_with_the_newest_key_too():
     assert AesVault((newest,)).decrypt("acme", connection_place("a"), store.connections["a"].url) == SECRET
 
 
-async def test_all_is_encrypted_with_the_newest_key_also_what_was_plain():
+async def test_all_secrets_and_plain_values_are_encrypted_with_the_newest_key():
     old, newest = make_key(), make_key()
     before = AesVault((old,))
     encrypted = [encrypt_job(secret_job(f"tenant-{number % 3}"), before) for number in range(PAGE + 5)]
     store = FakeDefinitions([*encrypted, *(secret_job() for _ in range(3)), new_job(spec())])
-    heard: list[int] = []
-    done = await reencrypt_all(store, AesVault((newest, old)), heard.append)
+    reported_counts: list[int] = []
+    done = await reencrypt_all(store, AesVault((newest, old)), reported_counts.append)
     assert (done.key_id, done.encrypted, done.left, done.broken) == (newest.id, PAGE + 8, 0, {})
     assert store.key_ids() == {newest.id}
     payloads = store.opened(AesVault((newest,)))
     assert payloads[:-1] == [secret_job().spec.payload] * (PAGE + 8)
     assert payloads[-1] == HttpRequest(URL)
-    assert heard[:2] == [PAGE, PAGE + 9]
+    assert reported_counts[:2] == [PAGE, PAGE + 9]
     again = await reencrypt_all(store, AesVault((newest, old)), nobody)
     assert (again.encrypted, again.left) == (0, 0)
 
@@ -130,7 +130,7 @@ async def test_a_concurrent_change_of_a_job_wins_and_is_encrypted_in_the_next_pa
     assert store.opened(AesVault((newest,))) == [HttpRequest(URL, headers={"B": "other"})]
 
 
-async def test_it_ends_also_if_a_job_is_changed_all_the_time():
+async def test_a_rotation_ends_although_a_job_is_changed_all_the_time():
     old, newest = make_key(), make_key()
     job = encrypt_job(secret_job(), AesVault((old,)))
     store = FakeDefinitions([job])
@@ -149,7 +149,7 @@ async def test_an_undecryptable_secret_is_reported_and_stays_as_it_is():
     assert "s3cret" not in str(done)
 
 
-async def test_a_refusal_of_the_store_ends_it():
+async def test_a_refusal_of_the_store_ends_the_rotation():
     class Refusing(FakeDefinitions):
         async def apply(self, commands: Sequence[Command]) -> list[Any]:
             return [Overloaded("not now")]
@@ -159,7 +159,7 @@ async def test_a_refusal_of_the_store_ends_it():
 
 
 class TestFile:
-    async def test_the_key_before_stays_and_older_ones_go(self, tmp_path: Path):
+    async def test_the_previous_key_stays_and_older_ones_are_removed(self, tmp_path: Path):
         file, store = KeyFile(tmp_path), FakeDefinitions([secret_job()])
         file.start()
         first = file.list_keys()[0].id
@@ -169,8 +169,8 @@ class TestFile:
         assert (done.removed, done.kept) == ((first,), (second,))
         assert store.key_ids() == {done.key_id}
 
-    async def test_a_change_that_was_under_way_is_encrypted_at_the_next_time(self, tmp_path: Path):
-        """A node encrypted with the key before, and wrote after the last pass."""
+    async def test_a_concurrent_change_is_encrypted_at_the_next_rotation(self, tmp_path: Path):
+        """A node encrypted with the previous key, and wrote after the last pass."""
         file, store = KeyFile(tmp_path), FakeDefinitions([])
         file.start()
         late = encrypt_job(secret_job(), AesVault(file=file))
@@ -179,7 +179,7 @@ class TestFile:
         done = await rotate_file(store, file, nobody)
         assert (done.encrypted, store.key_ids()) == (1, {done.key_id})
 
-    async def test_no_key_goes_while_something_is_left(self, tmp_path: Path):
+    async def test_no_key_is_removed_while_a_secret_needs_it(self, tmp_path: Path):
         file = KeyFile(tmp_path)
         file.start()
         store = FakeDefinitions([encrypt_job(secret_job(), AesVault((make_key(),)))])
@@ -187,7 +187,7 @@ class TestFile:
             done = await rotate_file(store, file, nobody)
             assert (done.left, done.removed, len(file.list_keys())) == (1, (), count)
 
-    async def test_one_that_broke_off_is_carried_on(self, tmp_path: Path):
+    async def test_an_interrupted_rotation_is_continued(self, tmp_path: Path):
         file = KeyFile(tmp_path)
         file.start()
         store = FakeDefinitions([encrypt_job(secret_job(), AesVault(file=file)) for _ in range(2 * PAGE)])

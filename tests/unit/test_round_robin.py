@@ -19,14 +19,14 @@ def test_an_empty_queue_returns_nothing():
     assert RoundRobin[str]().take() is None
 
 
-def test_each_has_one_turn_before_anybody_has_the_next():
+def test_each_key_has_one_turn_before_any_has_the_next():
     robin = RoundRobin[str]()
     for item in ("a1", "a2", "a3", "b1", "c1", "c2"):
         robin.add(item[0], item)
     assert taken(robin) == ["a1", "b1", "c1", "a2", "c2", "a3"]
 
 
-def test_one_that_comes_later_waits_for_one_turn_of_each_other_at_most():
+def test_a_new_key_waits_for_at_most_one_turn_of_each_other():
     robin = RoundRobin[str]()
     for number in range(1000):
         robin.add("a", f"a{number}")
@@ -36,7 +36,7 @@ def test_one_that_comes_later_waits_for_one_turn_of_each_other_at_most():
 
 
 @given(st.lists(st.sampled_from("abcde"), max_size=60))
-def test_all_are_served_once_and_each_in_its_order(keys: list[str]):
+def test_all_items_are_served_once_and_in_order_for_each_key(keys: list[str]):
     robin = RoundRobin[str]()
     items = [f"{key}{number}" for number, key in enumerate(keys)]
     for item in items:

@@ -1,4 +1,4 @@
-"""How many requests begin in one round of the event loop, and whose."""
+"""The number of requests that begin in one round of the event loop, and their addresses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_later_request_does_not_overtake_waiting_ones():
 
 
 @given(st.lists(st.sampled_from("abc")), st.integers(1, 5))
-def test_everything_begins_once_and_no_round_is_too_large(addresses: list[str], most: int):
+def test_every_request_begins_once_and_no_round_is_too_large(addresses: list[str], most: int):
     rounds = Rounds[int](most)
     begun = [number for number, address in enumerate(addresses) if rounds.offer(address, number)]
     assert len(begun) == min(most, len(addresses))

@@ -1,4 +1,4 @@
-"""`make test` and its like: every part runs, the end names what failed, and nothing is left behind."""
+"""`make test` and similar commands: every part runs, the summary names the failures, and no process is left."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def part(name: str, code: str, *codes: int) -> run.Part:
     return run.Part(name, [sys.executable, "-c", code], codes or (0,))
 
 
-def test_all_parts_run_though_one_fails_and_the_summary_names_it(capfd: pytest.CaptureFixture[str]):
+def test_all_parts_run_although_one_fails_and_the_summary_names_it(capfd: pytest.CaptureFixture[str]):
     parts = [part("first", "raise SystemExit(3)"), part("second", "print('it ran')"), part("third", "exit(5)", 0, 5)]
     assert run.run_all(parts, dict(os.environ)) == 1
     said, _ = capfd.readouterr()
@@ -36,16 +36,16 @@ def test_all_parts_run_though_one_fails_and_the_summary_names_it(capfd: pytest.C
     assert said.rstrip().endswith("no tests of this kind"), "of the third"
 
 
-def test_when_nothing_fails_it_says_so(capfd: pytest.CaptureFixture[str]):
+def test_the_summary_reports_that_nothing_failed(capfd: pytest.CaptureFixture[str]):
     assert run.run_all([part("only", "")], dict(os.environ)) == 0
     assert "FAILED" not in capfd.readouterr().out
 
 
-def test_the_tests_that_failed_are_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
+def test_the_summary_names_the_failed_tests(tmp_path: Path, capfd: pytest.CaptureFixture[str]):
     (tmp_path / "test_it.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", os.devnull, f"--rootdir={tmp_path}"]
     command += ["-p", "conftest", str(tmp_path)]
-    # Plugins that are installed beside it take longer to load than the tests to run.
+    # Installed plugins take longer to load than the tests to run.
     environment = {"PYTHONPATH": str(Path(run.__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     assert run.run_all([run.Part("two", command)], os.environ | environment) == 1
     _, _, summary = capfd.readouterr().out.partition("== summary")
@@ -64,14 +64,14 @@ def test_a_check_runs_the_fast_folders():
     assert all(Path(folder).is_dir() for folder in fast.command[-len(run.FAST) :])
 
 
-def test_what_keeps_the_machine_busy_ends_with_it():
+def test_processes_that_keep_the_machine_busy_end_with_the_run():
     before = children()
     with run.busy_machine():
         assert len(children() - before) == (os.cpu_count() or 1) + 1
     assert children() <= before
 
 
-def test_what_keeps_the_machine_busy_ends_when_its_parent_is_killed(tmp_path: Path):
+def test_processes_that_keep_the_machine_busy_end_when_their_parent_is_killed(tmp_path: Path):
     program = (
         "import run, subprocess, time\n"
         "pids, Popen = [], subprocess.Popen\n"

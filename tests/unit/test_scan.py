@@ -1,6 +1,6 @@
-"""The scan of the repository finds secrets, and the check of dependencies never passes in silence.
+"""The scan of the repository finds secrets, and the check of dependencies never passes silently.
 
-The secrets here are put together as the tests run: as text they would be found.
+The secrets are assembled when the tests run: as plain text the scan would find them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def test_a_secret_of_each_kind_is_found(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", PLAIN)
-def test_what_is_no_secret_is_not_found(text: str) -> None:
+def test_text_that_is_no_secret_is_not_found(text: str) -> None:
     assert list(scan.scan("file", text)) == []
 
 
@@ -62,7 +62,7 @@ def test_a_secret_in_the_repository_fails_the_scan_and_is_not_printed(
     assert RANDOM not in said
 
 
-def test_what_is_allowed_passes_and_what_is_allowed_in_vain_does_not(
+def test_an_allowed_value_passes_and_an_unneeded_allowance_does_not(
     repository: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (repository / "settings.py").write_text(f'PASSWORD = "{RANDOM}"\n')
@@ -74,7 +74,7 @@ def test_what_is_allowed_passes_and_what_is_allowed_in_vain_does_not(
     assert "is not needed any more" in capsys.readouterr().out
 
 
-def test_ignored_files_are_not_looked_at_and_without_git_it_says_so(
+def test_ignored_files_are_not_read_and_a_missing_git_is_an_error(
     repository: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (repository / ".gitignore").write_text("*.keys\n")
@@ -88,7 +88,7 @@ def test_ignored_files_are_not_looked_at_and_without_git_it_says_so(
 
 
 def program(folder: Path, code: str) -> str:
-    """A program that stands for pip-audit: nothing leaves this machine."""
+    """A program in place of pip-audit: nothing leaves this machine."""
     path = folder / "pip-audit"
     path.write_text(f"#!{sys.executable}\nimport sys\n{code}\n")
     path.chmod(0o755)

@@ -1,4 +1,4 @@
-"""A job's when: what a person writes becomes due instants, or a refusal that names the field."""
+"""Schedules: user input becomes due instants, or an error that names the field."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_immediate_is_due_now_and_never_again(text: str):
     assert timetable(spec(text), JOB, NOW).next_after(NOW) is None
 
 
-def test_an_instant_with_an_offset_is_due_then():
+def test_an_instant_with_an_offset_is_due_at_that_instant():
     assert first_due(spec("2026-03-01T12:00:00+02:00"), JOB, NOW) == (at("2026-03-01T10:00:00Z"), False)
 
 
@@ -102,14 +102,14 @@ def test_a_one_off_is_shifted_by_its_jitter():
         ("every 1d", DAY), ("every 3w", 21 * DAY), ("every   10min", 10 * MINUTE), ("every 3660 days", 3660 * DAY),
     ],
 )  # fmt: skip
-def test_every_so_often_counts_from_its_anchor(text: str, period: int):
+def test_every_counts_from_its_anchor(text: str, period: int):
     assert parse(text) == Every(period, NOW)
     assert Every(period, NOW).next_after(NOW) == NOW + period
     assert Every(period, NOW).next_after(NOW + period - 1) == NOW + period
     assert Every(period, NOW).next_after(NOW + period) == NOW + 2 * period
 
 
-def test_every_keeps_its_grid_however_late_it_is_asked():
+def test_every_keeps_its_grid_at_any_time_of_the_search():
     assert Every(7 * SECOND, NOW).next_after(NOW + 1_000_003) == NOW + 143 * 7 * SECOND
 
 
@@ -121,7 +121,7 @@ def test_every_begins_a_period_after_its_start():
 @pytest.mark.parametrize(
     "text", ["every", "every 5", "every five minutes", "every 5 fortnights", "every -5m", "every 1.5h"]
 )
-def test_an_every_that_is_not_understood_is_refused_with_examples(text: str):
+def test_an_invalid_every_is_refused_with_examples(text: str):
     pointer, message = refusal(spec(text))
     assert pointer == "/schedule"
     assert "'every 5m'" in message
@@ -135,7 +135,7 @@ def test_an_every_that_is_not_understood_is_refused_with_examples(text: str):
         ("tomorrow", "write 'immediate', an instant"),
     ],
 )
-def test_a_word_that_is_no_schedule_is_refused_with_the_forms_that_there_are(text: str, advice: str):
+def test_an_invalid_schedule_is_refused_with_the_possible_forms(text: str, advice: str):
     with pytest.raises(InvalidSchedule) as refused:
         parse(text)
     assert f"'{text}' is no schedule; {advice}" in str(refused.value)
@@ -181,12 +181,12 @@ def test_h_depends_on_the_job_and_stays():
 
 
 @pytest.mark.parametrize("text", ["* * * *", "61 * * * *", "nonsense", "@often", "0 0 31 2 *"])
-def test_a_cron_that_cannot_be_due_is_refused_at_the_schedule(text: str):
+def test_a_cron_that_never_fires_is_refused_at_the_schedule(text: str):
     assert refusal(spec(text))[0] == "/schedule"
 
 
 @pytest.mark.parametrize("text", ["immediate", "every 5m", "0 9 * * *", "2026-03-01T00:00:00"])
-def test_an_unknown_zone_is_refused_at_the_zone_whatever_the_schedule(text: str):
+def test_an_unknown_zone_is_refused_at_the_zone_with_any_schedule(text: str):
     assert refusal(spec(text, timezone="Europe/Berlim"))[0] == "/timezone"
 
 
@@ -205,7 +205,7 @@ def test_bounds_without_an_offset_are_read_in_the_jobs_zone():
 
 @pytest.mark.parametrize("field", ["start_at", "end_at"])
 @pytest.mark.parametrize("text", ["tomorrow", "2026-01-02", "9999-01-01T00:00:00Z"])
-def test_a_bound_that_is_no_instant_is_refused_at_its_field(field: str, text: str):
+def test_an_invalid_bound_is_refused_at_its_field(field: str, text: str):
     assert refusal(spec("0 * * * *", **{field: text}))[0] == f"/{field}"
 
 
@@ -223,7 +223,7 @@ def test_jitter_moves_the_whole_timetable_by_one_offset():
     for _ in range(5):
         due = table.next_after(due) or 0
         found.append(due)
-    # At 00:00 sharp the run of this hour, shifted, is still to come.
+    # At 00:00 sharp the shifted run of this hour is still due.
     assert found == [NOW + n * HOUR + offset for n in range(5)]
 
 

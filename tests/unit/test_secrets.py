@@ -1,4 +1,4 @@
-"""What is secret in a job: encrypted before it is stored, hidden where it is shown, kept where it is not changed."""
+"""Secrets of a job: encrypted before it is stored, hidden in responses, kept if a change does not name them."""
 
 from __future__ import annotations
 
@@ -55,24 +55,24 @@ def errors_of(new: JobSpec, old: JobSpec | None = None) -> dict[str, str]:
 
 
 def change(new: JobSpec, old: Any) -> Any:
-    """As the API changes a job: checked, planned, encrypted."""
+    """Changes a job like the API: checked, planned, encrypted."""
     args = (old.job_id, old.tenant, 1, NOW, JobStatus.PENDING, old.spec, new, old.due_at, 0, NOW)
     return encrypt_change(change_job(*args), old.spec, VAULT)
 
 
 def patched(old: Any, **payload: Any) -> JobSpec:
-    """What a PATCH makes of the stored definition: all but what it names is as it was, and encrypted."""
+    """Applies a PATCH to the stored definition: fields that it does not name are unchanged and encrypted."""
     changed = msgspec.structs.replace(old.spec.payload, **payload)
     return msgspec.structs.replace(old.spec, payload=changed)
 
 
 class TestEncryption:
-    def test_a_job_without_secrets_stays_the_very_same(self):
+    def test_a_job_without_secrets_is_returned_unchanged(self):
         job = new_job(spec())
         assert encrypt_job(job, NoVault()) is job
         assert encrypt_spec(job.spec, lambda text: "never") is job.spec
 
-    def test_header_values_and_marked_places_are_encrypted_and_come_back(self):
+    def test_header_values_and_marked_places_are_encrypted_and_decrypted(self):
         payload = {
             "headers": {"Authorization": TOKEN, "X-Empty": "", "X-Umlaut": "müde"},
             "body": {"token": "s3cret", "list": [{"pin": 4711}, {"a/b": {"deep": [1, None, True]}}], "open": "plain"},
@@ -88,7 +88,7 @@ class TestEncryption:
         for secret in (b"s3cret", b"4711", b"deep", b"m\xc3\xbcde"):
             assert secret not in stored
         assert open_it(encrypted) == job.spec.payload
-        assert job.spec.payload.body == payload["body"]  # what was given is left as it was
+        assert job.spec.payload.body == payload["body"]  # the given definition is not changed
 
     def test_a_whole_body_can_be_secret(self):
         for body in ("text", {"a": 1}, [1], 0, False, ""):
@@ -98,16 +98,16 @@ class TestEncryption:
             assert is_encrypted(encrypted.spec.payload.body)
             assert open_it(encrypted).body == body
 
-    def test_what_is_not_secret_is_stored_as_before(self):
+    def test_values_that_are_not_secret_are_stored_unchanged(self):
         assert b"secret" not in msgspec.json.encode(spec())
 
-    def test_the_longest_header_value_can_be_read_from_the_store_again(self):
+    def test_the_longest_encrypted_header_value_can_be_read_from_the_store(self):
         long = new_job(secret_spec(headers={"X-Long": "ÿ" * 8192}))
         assert errors_of(long.spec) == {}
         encrypted = encrypt_job(long, AesVault((make_key(lambda size: b"k" * size),))).spec
         assert msgspec.json.decode(msgspec.json.encode(encrypted), type=JobSpec) == encrypted
 
-    def test_the_same_value_is_encrypted_otherwise_each_time(self):
+    def test_the_same_value_is_encrypted_differently_each_time(self):
         job = new_job(secret_spec(headers={"A": TOKEN, "B": TOKEN}))
         encrypts = [
             *list_values(encrypt_job(job, VAULT).spec.payload),
@@ -115,7 +115,7 @@ class TestEncryption:
         ]
         assert len(set(encrypts)) == 4
 
-    def test_without_a_key_a_secret_is_refused_and_nothing_else(self):
+    def test_without_a_key_only_secrets_are_refused(self):
         with pytest.raises(InvalidRequest, match="its operator sets ENCRYPTION_KEYS") as refused:
             encrypt_job(new_job(secret_spec(headers={"A": TOKEN})), NoVault())
         assert [error.pointer for error in refused.value.errors] == ["/payload/headers"]
@@ -124,16 +124,16 @@ class TestEncryption:
             encrypt_job(new_job(secret_spec(body={"a": TOKEN}, secret=("/body/a",))), NoVault())
         assert [error.pointer for error in refused.value.errors] == ["/payload/secret"]
         encrypted = encrypt_job(new_job(secret_spec(headers={"A": TOKEN})), VAULT)
-        assert encrypt_job(encrypted, NoVault()).spec == encrypted.spec  # nothing is left to encrypt
+        assert encrypt_job(encrypted, NoVault()).spec == encrypted.spec  # no value is left to encrypt
 
-    def test_plain_values_of_earlier_versions_pass(self):
+    def test_plain_values_of_earlier_versions_are_read(self):
         job = new_job(secret_spec(headers={"A": TOKEN}))
         assert needs_encryption(job.spec)
         assert decrypt_payload(job.spec.payload, lambda encrypted: "never") == job.spec.payload
 
 
 class TestChanging:
-    def test_what_is_not_named_stays_encrypted_as_it_is(self):
+    def test_values_that_a_change_does_not_name_stay_encrypted_unchanged(self):
         given = secret_spec(headers={"A": TOKEN, "B": "old"}, body={"t": "x1", "n": 1}, secret=("/body/t",))
         old = encrypt_job(new_job(given), VAULT)
         before = old.spec.payload
@@ -162,13 +162,13 @@ class TestChanging:
         for pointer, new in refused.items():
             assert list(errors_of(new, old.spec)) == [pointer]
             assert "begins with 'encrypted:', which is reserved for Duetime" in errors_of(new, old.spec)[pointer]
-        assert list(errors_of(old.spec)) == ["/payload/headers/A", "/payload/body/t"]  # as a new job's
+        assert list(errors_of(old.spec)) == ["/payload/headers/A", "/payload/body/t"]  # as for a new job
         assert errors_of(old.spec, old.spec) == {}
 
-    def test_a_place_that_is_secret_no_longer_needs_its_value_anew(self):
+    def test_a_place_that_is_no_longer_secret_needs_a_new_value(self):
         old = encrypt_job(new_job(secret_spec(body={"t": "x1"}, secret=("/body/t",))), VAULT)
         assert list(errors_of(patched(old, secret=()), old.spec)) == ["/payload/body/t"]
-        around = patched(old, secret=("/body",))  # or else a encrypted text would be encrypted, and sent
+        around = patched(old, secret=("/body",))  # otherwise an encrypted text would be encrypted again, and sent
         assert list(errors_of(around, old.spec)) == ["/payload/body/t"]
         assert errors_of(patched(old, secret=(), body={"t": "now for all to see"}), old.spec) == {}
         assert errors_of(patched(old, secret=(), body={}), old.spec) == {}
@@ -198,10 +198,10 @@ class TestMarks:
             ({"t": "encrypted:1:k:AAAA"}, ("/body/t",), "/payload/body/t"),
         ],
     )
-    def test_one_that_points_at_nothing_or_twice_is_refused_by_its_number(self, body, secret, pointer):
+    def test_a_mark_that_points_at_nothing_or_is_repeated_is_refused_by_its_number(self, body, secret, pointer):
         assert list(errors_of(secret_spec(body=body, secret=secret))) == [pointer]
 
-    def test_there_are_bounds(self):
+    def test_the_number_and_the_length_of_marks_are_limited(self):
         with pytest.raises(msgspec.ValidationError, match="secret"):
             msgspec.convert({"url": URL, "secret": ["/body"] * 21}, HttpRequest)
         with pytest.raises(msgspec.ValidationError, match="secret"):
@@ -214,7 +214,7 @@ class TestMarks:
 
 
 class TestShowing:
-    def test_responses_show_where_secrets_are_and_hide_them(self):
+    def test_responses_show_the_places_of_secrets_and_hide_the_values(self):
         given = HttpRequest(URL, headers={"A": TOKEN}, body={"t": ["x1"], "n": 1}, secret=("/body/t",))
         for payload in (given, encrypt_job(new_job(spec(payload=given)), VAULT).spec.payload):
             shown = hide_payload(payload)
@@ -223,7 +223,7 @@ class TestShowing:
             )  # fmt: skip
         assert hide_payload(HttpRequest(URL)) == HttpRequest(URL)
 
-    def test_the_audit_says_which_secrets_changed_and_none_of_them(self):
+    def test_the_audit_names_the_changed_secrets_and_has_no_values(self):
         given = secret_spec(
             headers={"A": TOKEN, "B": "old"}, body={"t": "x1", "u": "x2"}, secret=("/body/t", "/body/u")
         )
@@ -256,7 +256,7 @@ class TestRoundTrip:
         other=json_values,
     )
     @example(headers={}, value="Encrypted:1:k:AAAA", other="encrypted:1:k:AAAA")
-    def test_whatever_was_encrypted_comes_back_and_also_after_a_rotation(self, headers, value, other):
+    def test_encrypted_values_are_decrypted_also_after_a_rotation(self, headers, value, other):
         payload = HttpRequest(URL, headers=headers, body={"x": value, "y": other}, secret=("/body/x",))
         job = new_job(spec(payload=payload))
         encrypted = encrypt_job(job, VAULT)
@@ -272,7 +272,7 @@ class TestRoundTrip:
         assert again.payload.body["y"] == other
 
     @given(text=st.text(), bit=st.integers(min_value=0))
-    def test_a_single_flipped_bit_opens_nothing(self, text, bit):
+    def test_a_text_with_one_flipped_bit_can_not_be_decrypted(self, text, bit):
         head, _, tail = VAULT.encrypt(TENANT, "job", text).rpartition(":")
         data = bytearray(base64.urlsafe_b64decode(tail + "=" * (-len(tail) % 4)))
         bit %= 8 * len(data)
@@ -282,7 +282,7 @@ class TestRoundTrip:
             VAULT.decrypt(TENANT, "job", flipped)
 
 
-def test_encrypting_anew_with_the_same_key_changes_nothing():
+def test_a_second_encryption_with_the_same_key_changes_nothing():
     encrypted = encrypt_job(new_job(secret_spec(headers={"A": TOKEN})), VAULT).spec
     assert reencrypt_spec(encrypted, VAULT.key_id, lambda text: "never", lambda text: "never") is encrypted
     assert reencrypt_spec(spec(), VAULT.key_id, lambda text: "never", lambda text: "never") == spec()

@@ -23,7 +23,7 @@ def test_every_default_can_be_used(toml: Path) -> None:
     assert {setting.source for setting in shown} == {"default"}
 
 
-def test_a_flag_wins_over_the_environment_over_the_file_over_the_default(toml: Path) -> None:
+def test_a_flag_precedes_the_environment_then_the_file_then_the_default(toml: Path) -> None:
     environment = {"DUETIME_PORT": "2"}
     assert load({}, {}).port == 8080
     toml.write_text("port = 1")
@@ -92,7 +92,7 @@ def test_names_in_the_file_are_read_in_any_case(toml: Path, key: str) -> None:
         ("TARGET_RESPONSE_HEADER_TIMEOUT", "30s", 30.0),
     ],
 )
-def test_a_value_is_read_as_its_kind(toml: Path, name: str, text: str, value: object) -> None:
+def test_a_value_is_converted_to_its_type(toml: Path, name: str, text: str, value: object) -> None:
     assert getattr(load({}, {f"DUETIME_{name}": text}), name.lower()) == value
 
 
@@ -165,7 +165,7 @@ def test_an_invalid_secret_is_not_shown(toml: Path, name: str, text: str) -> Non
     assert "hush" not in str(raised.value)
 
 
-def test_some_are_read_whatever_is_wrong_with_the_others(toml: Path) -> None:
+def test_some_settings_can_be_read_although_others_are_invalid(toml: Path) -> None:
     toml.write_text(f'port = "none"\nunknown = 1\njwt_secret = "{"x" * 32}"')
     assert load_on_demand({}).jwt_secret == "x" * 32
     assert load_on_demand({"DUETIME_JWT_SECRET": "y" * 32}).jwt_secret == "y" * 32
@@ -183,7 +183,7 @@ def test_an_unknown_key_in_the_file_names_the_nearest_one(toml: Path) -> None:
         load({}, {})
 
 
-def test_a_file_that_is_no_toml_is_named(toml: Path) -> None:
+def test_the_error_for_an_invalid_toml_file_names_it(toml: Path) -> None:
     toml.write_text("port: 1")
     with pytest.raises(BadSetting, match=r"^duetime.toml: "):
         load({}, {})
@@ -195,7 +195,7 @@ def test_a_secret_is_shown_as_hidden_and_an_empty_one_as_empty(toml: Path) -> No
     assert Settings.jwt_secret.show(load({}, {"DUETIME_JWT_SECRET": "x" * 32})) == "********"
 
 
-def test_a_node_without_a_name_has_the_machines(toml: Path) -> None:
+def test_a_node_without_a_name_gets_the_name_of_the_machine(toml: Path) -> None:
     settings = load({}, {})
     assert settings.node_name
     assert Settings.node_name.show(settings) == settings.node_name
@@ -212,7 +212,7 @@ def test_a_node_without_a_name_has_the_machines(toml: Path) -> None:
         ("example", False),
     ],
 )
-def test_loopback_is_this_machine_alone(host: str, loopback: bool) -> None:
+def test_only_addresses_of_this_machine_are_loopback(host: str, loopback: bool) -> None:
     assert is_loopback(host) is loopback
 
 
@@ -221,12 +221,12 @@ def test_loopback_is_this_machine_alone(host: str, loopback: bool) -> None:
     ["postgresql://ann@db/shop", "postgres://ann:s%2Fx@db:5432/shop", "postgresql://a:b@[::1]:5432/shop", "",
      "postgresql://a@one:1,two:2/shop", "postgresql:///shop?host=/run/postgresql", "postgresql://postgres:@/x?host=/y"],
 )  # fmt: skip
-def test_a_url_of_a_database_is_taken(toml: Path, url: str) -> None:
+def test_a_url_of_a_database_is_accepted(toml: Path, url: str) -> None:
     assert load({"DATABASE_URL": url}, {}).database_url == url
 
 
 @pytest.mark.parametrize("password", ["se/cret", "12/se@cret", "12#secret", "se#cret", "12/se"])
-def test_a_password_with_bare_signs_is_refused_and_not_shown(toml: Path, password: str) -> None:
+def test_a_password_with_unescaped_characters_is_refused_and_not_shown(toml: Path, password: str) -> None:
     with pytest.raises(BadSetting, match="%2F %40") as refused:
         load({"DATABASE_URL": f"postgresql://ann:{password}@db/shop"}, {})
     assert "cret" not in str(refused.value)

@@ -19,12 +19,12 @@ def hkdf(secret: bytes, info: bytes) -> bytes:
     return hmac.digest(hmac.digest(bytes(32), secret, "sha256"), info + b"\x01", "sha256")
 
 
-def test_a_key_is_the_one_that_every_version_of_duetime_derives():
+def test_every_version_of_duetime_derives_the_same_key():
     info = b"duetime webhook signature 1" + pack(">I", 4) + b"acme" + pack(">Q", 7)
     assert TenantKeys([b"s" * 32]).derive("acme", 7) == (hkdf(b"s" * 32, info),)
 
 
-def test_tenants_versions_and_secrets_have_keys_of_their_own():
+def test_each_tenant_version_and_secret_has_its_own_key():
     keys = TenantKeys([b"a" * 32, b"b" * 32])
     tenants = ["acme", "acme1", "acm", "", "ü"]
     found = [key for tenant in tenants for version in (1, 2, 11) for key in keys.derive(tenant, version)]
@@ -42,7 +42,7 @@ def test_requests_are_signed_with_each_version_and_secret_the_newest_first():
     assert TenantKeys([]).sign_with("acme", (1,)) == TenantKeys([], shared=True).sign_with("acme", (1,)) == ()
 
 
-def test_keys_of_many_tenants_are_kept_up_to_a_bound():
+def test_keys_of_many_tenants_are_cached_up_to_a_bound():
     keys = TenantKeys([b"a" * 32])
     for number in range(MOST_CACHED + 10):
         keys.sign_with(f"t{number}", (1,))
@@ -55,7 +55,7 @@ def rotations(state: SigningState | None, *nows: int) -> Iterator[SigningState]:
         yield state
 
 
-def test_a_rotation_leaves_the_version_before_for_the_overlap():
+def test_a_rotation_keeps_the_previous_version_for_the_overlap():
     (state,) = rotations(None, NOW)
     assert state == SigningState("acme", 2, NOW + DAY, NOW, "ann")
     assert signing_versions(None, NOW) == (1,)
@@ -63,12 +63,12 @@ def test_a_rotation_leaves_the_version_before_for_the_overlap():
     assert signing_versions(state, NOW + DAY) == (2,)
 
 
-def test_versions_follow_each_other_and_never_come_back():
+def test_versions_ascend_and_are_never_reused():
     states = list(rotations(None, *(NOW + n * DAY for n in range(5))))
     assert all(later.version == earlier.version + 1 for earlier, later in pairwise(states))
 
 
-def test_a_rotation_is_refused_while_another_is_under_way_unless_it_has_no_overlap():
+def test_a_rotation_with_overlap_is_refused_during_another():
     (state,) = rotations(None, NOW)
     with pytest.raises(Conflict, match="version 1 of the signing key still signs"):
         rotate_signing_key(state, "acme", NOW + DAY - 1, 1, "ann")

@@ -23,7 +23,7 @@ def test_while_there_is_room_no_connection_is_closed():
     assert len(sockets) == 10
 
 
-def test_when_all_are_taken_the_oldest_idle_one_of_the_largest_address_goes():
+def test_the_oldest_idle_connection_of_the_largest_address_is_closed_when_all_places_are_taken():
     sockets = Sockets[str](10)
     fill(sockets, "b", 3)
     fill(sockets, "a", 7)
@@ -32,7 +32,7 @@ def test_when_all_are_taken_the_oldest_idle_one_of_the_largest_address_goes():
     assert len(sockets) == 10
 
 
-def test_one_that_was_used_is_no_longer_the_oldest():
+def test_a_connection_that_was_used_is_no_longer_the_oldest():
     sockets = Sockets[str](3)
     seats = fill(sockets, "a", 3)
     seats[0].work()
@@ -40,7 +40,7 @@ def test_one_that_was_used_is_no_longer_the_oldest():
     assert sockets.admit("new", "b").evicted == "a1"
 
 
-def test_one_that_is_busy_never_goes():
+def test_a_busy_connection_is_never_closed():
     sockets = Sockets[str](3)
     seats = fill(sockets, "a", 3)
     for seat in seats:
@@ -50,7 +50,7 @@ def test_one_that_is_busy_never_goes():
     assert sockets.admit("new", "b").evicted == "a1"
 
 
-def test_one_whose_body_is_awaited_goes_after_the_idle_ones():
+def test_a_connection_whose_body_is_awaited_is_closed_after_the_idle_ones():
     sockets = Sockets[str](3)
     seats = fill(sockets, "a", 3)
     for seat in seats[:2]:
@@ -60,14 +60,14 @@ def test_one_whose_body_is_awaited_goes_after_the_idle_ones():
     assert sockets.admit("newer", "c").evicted == "a0"
 
 
-def test_an_address_with_its_share_gets_no_place_of_another():
+def test_an_address_with_its_share_closes_no_connection_of_another():
     sockets = Sockets[str](10)
     fill(sockets, "a", 5)
     fill(sockets, "b", 5)
     assert sockets.admit("new", "a").evicted == "a0"
 
 
-def test_two_addresses_do_not_take_places_from_each_other_in_turns():
+def test_two_addresses_do_not_close_connections_of_each_other_in_turns():
     sockets = Sockets[str](11)
     for seat in [*fill(sockets, "a", 6), *fill(sockets, "b", 5)]:
         seat.work()
@@ -75,7 +75,7 @@ def test_two_addresses_do_not_take_places_from_each_other_in_turns():
     assert sockets.admit("new", "b").seat is None
 
 
-def test_an_address_has_a_limit_of_its_own():
+def test_an_address_has_a_separate_limit():
     sockets = Sockets[str](100, per_address=3)
     fill(sockets, "a", 3)
     assert sockets.admit("new", "a").evicted == "a0"
@@ -83,7 +83,7 @@ def test_an_address_has_a_limit_of_its_own():
     assert len(sockets) == 4
 
 
-def test_at_that_limit_only_an_idle_one_is_replaced():
+def test_only_an_idle_connection_is_replaced_at_the_limit_of_an_address():
     sockets = Sockets[str](100, per_address=2)
     for seat in fill(sockets, "a", 2):
         seat.work()
@@ -91,7 +91,7 @@ def test_at_that_limit_only_an_idle_one_is_replaced():
     assert sockets.admit("new", "a").seat is None
 
 
-def test_a_connection_that_leaves_makes_room():
+def test_a_closed_connection_makes_room():
     sockets = Sockets[str](2, per_address=2)
     first, second = fill(sockets, "a", 2)
     sockets.leave(first)
@@ -112,5 +112,5 @@ def test_a_connection_that_leaves_makes_room():
         ("not:an:address", "not:an:address"),
     ],
 )
-def test_addresses_of_one_client_count_together(address, group):
+def test_addresses_of_one_client_are_counted_together(address, group):
     assert address_group(address) == group

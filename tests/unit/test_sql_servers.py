@@ -25,7 +25,7 @@ from duetime.executors.sql.names import check_literal, check_server
         ("0.0.0.0/0,::/0", "any.example", 5432, ["127.0.0.1", "::1"]),
     ],
 )
-def test_what_an_operator_allows_passes(allowed: str, host: str, port: int, addresses: list[str]):
+def test_servers_that_an_operator_allows_are_accepted(allowed: str, host: str, port: int, addresses: list[str]):
     check_server(parse_servers(allowed), host, port, addresses)
 
 
@@ -49,7 +49,7 @@ def test_what_an_operator_allows_passes(allowed: str, host: str, port: int, addr
         ("10.0.0.0/8", "db.example", 5432, ["no address"]),
     ],
 )
-def test_whatever_else_is_refused_with_the_setting_that_allows_it(
+def test_any_other_server_is_refused_with_the_setting_that_allows_it(
     allowed: str, host: str, port: int, addresses: list[str]
 ):
     with pytest.raises(BlockedTarget, match="SQL_ALLOWED_HOSTS"):

@@ -30,7 +30,7 @@ CANCELLED = StoredTimer(JobStatus.CANCELLED, 1, None, None)
 RESUME = ResumeJob(NOW, TENANT, "job-1", 1, NOW, None)
 
 
-def test_a_change_names_the_version_and_is_refused_of_a_cancelled_job():
+def test_a_change_of_another_version_or_of_a_cancelled_job_is_refused():
     for timer in (PENDING, PAUSED, COMPLETED):
         check_change(timer, change_of("job-1", spec()))
     with pytest.raises(PreconditionFailed, match="has version 1, not 2"):
@@ -53,7 +53,7 @@ def test_only_a_pending_job_can_be_paused_and_only_a_paused_one_resumed(timer: S
         check_resume(timer, RESUME)
 
 
-def test_a_job_that_was_changed_since_it_was_read_is_not_resumed():
+def test_a_job_that_was_changed_since_the_read_is_not_resumed():
     with pytest.raises(Conflict, match="was changed meanwhile"):
         check_resume(PAUSED._replace(version=2), RESUME)
 
@@ -82,7 +82,7 @@ def span(first_at: int, until_at: int) -> Skipped:
     return Skipped("job-1", TENANT, first_at, until_at, 3, "changed")
 
 
-def test_instants_that_have_fired_since_are_not_written_off():
+def test_instants_that_fired_since_the_read_are_not_recorded_as_skipped():
     before, across, after = span(NOW - 20, NOW), span(NOW - 10, NOW + 10), span(NOW, NOW + 10)
     for timer in (PENDING, PAUSED):
         assert still_owed([before, across, after], timer.owed_from) == [
@@ -99,6 +99,6 @@ def test_a_repeat_has_the_same_body():
         check_repeat(record, "another body")
 
 
-def test_a_key_that_is_taken_is_named_if_there_is_only_one():
+def test_a_used_key_is_named_if_there_is_only_one():
     assert "a job with key 'nightly' exists already" in key_taken(["nightly"]).message
     assert "one of these keys" in key_taken(["nightly", "daily"]).message

@@ -1,4 +1,4 @@
-"""Which hosts a list of the operator's has."""
+"""The hosts that an operator's list contains."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from duetime.domain.targets import AllowedDomains, parse_domains
         ("[2001:DB8::0:1]", "2001:db8::1", True),
     ],
 )
-def test_a_name_stands_for_itself_and_a_star_for_all_beneath(listed: str, host: str, has: bool):
+def test_a_name_matches_itself_and_a_star_matches_all_subdomains(listed: str, host: str, has: bool):
     assert parse_domains([listed]).has(host) is has
 
 
-def test_several_are_one_list():
+def test_several_names_form_one_list():
     found = parse_domains(["a.example", " ", "*.b.example", "*.c.example"])
     assert found == AllowedDomains(frozenset({"a.example"}), (".b.example", ".c.example"))
     assert [found.has(host) for host in ("a.example", "x.b.example", "x.c.example", "x.a.example")] == [
@@ -41,6 +41,6 @@ def test_several_are_one_list():
     "part",
     ["*", "*.", "a.*.example", "http://a.example", "a.example:80", "a.example/x", "bücher.example", "a..b", "-a.b"],
 )
-def test_what_no_host_looks_like_is_refused(part: str):
+def test_an_invalid_host_is_refused(part: str):
     with pytest.raises(ValueError, match="must be hosts such as"):
         parse_domains([part])

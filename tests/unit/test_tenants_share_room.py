@@ -1,4 +1,4 @@
-"""How tenants share the room for jobs, and what goes of whose history and logs: the rules by themselves."""
+"""Rules for the room of tenants, and for the removal of their history and logs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def filled_by(most: int, percent: int, *tenants: str) -> dict[str, int]:
     return held
 
 
-def test_a_tenant_alone_fills_the_open_part_and_leaves_the_reserve() -> None:
+def test_a_single_tenant_fills_the_open_part_and_leaves_the_reserve() -> None:
     assert filled_by(1000, 75, "a") == {"a": 750}
 
 
@@ -45,7 +45,7 @@ def test_a_limit_of_a_few_jobs_lets_a_tenant_have_one() -> None:
 
 
 @given(COUNTS, st.integers(1, 5000), st.integers(1, 100), st.sampled_from("abcdefgh"), st.integers(1, 500))
-def test_what_is_admitted_never_passes_the_limit_nor_the_tenants_part(
+def test_admitted_jobs_never_exceed_the_limit_or_the_tenants_share(
     held: dict[str, int], most: int, percent: int, tenant: str, more: int
 ) -> None:
     own, total = held.get(tenant, 0), sum(held.values())
@@ -55,7 +55,7 @@ def test_what_is_admitted_never_passes_the_limit_nor_the_tenants_part(
 
 
 @given(st.integers(8, 5000), st.integers(1, 99), st.integers(1, 6))
-def test_however_many_greedy_tenants_there_are_the_next_finds_half_of_what_is_free(
+def test_the_next_tenant_finds_half_of_the_free_room_after_any_number_of_greedy_tenants(
     most: int, percent: int, greedy: int
 ) -> None:
     held = filled_by(most, percent, *(f"greedy-{number}" for number in range(greedy)))
@@ -89,7 +89,7 @@ def test_health_is_degraded_before_the_first_tenant_is_refused() -> None:
 
 
 @given(COUNTS, st.integers(0, 5000))
-def test_the_level_makes_all_fit_and_cuts_no_holder_below_the_equal_share(held: dict[str, int], capacity: int) -> None:
+def test_the_level_fits_all_holders_and_cuts_none_below_the_equal_share(held: dict[str, int], capacity: int) -> None:
     level = fair_level(held.values(), capacity)
     kept = {tenant: min(size, level) for tenant, size in held.items()}
     assert sum(kept.values()) <= max(capacity, 0)
@@ -105,12 +105,12 @@ def test_history_is_taken_from_the_largest_tenant() -> None:
     assert to_trim(held, 110, 500) == []
 
 
-def test_equally_large_tenants_lose_alike() -> None:
+def test_equally_large_tenants_lose_equal_amounts() -> None:
     held = [Held("a", 100, 100), Held("b", 100, 100), Held("c", 4, 4)]
     assert to_trim(held, 104, 500) == [("a", 50), ("b", 50)]
 
 
-def test_open_executions_of_one_tenant_cost_another_no_history() -> None:
+def test_open_executions_of_one_tenant_remove_no_history_of_another() -> None:
     held = [Held("flood", 10_000, 0), Held("other", 50, 50)]
     assert to_trim(held, 100, 500) == []
 
@@ -124,6 +124,6 @@ def test_no_tenant_is_trimmed_below_its_equal_share(counts: list[tuple[int, int]
         assert one.executions - number >= most // len(held)
 
 
-def test_logs_of_executions_that_are_gone_go_first_and_then_those_of_the_largest_tenant() -> None:
+def test_logs_of_removed_executions_are_pruned_first_and_then_those_of_the_largest_tenant() -> None:
     assert excess({NOBODY: 30, "a": 100, "b": 20}, 130) == {NOBODY: 20, "a": 0, "b": 0}
     assert excess({NOBODY: 30, "a": 100, "b": 20}, 60) == {NOBODY: 30, "a": 60, "b": 0}

@@ -1,4 +1,4 @@
-"""Keys and what they encrypt: whose it is, which key it needs, and a file of keys that changes under a running node."""
+"""Keys and encrypted texts: their tenant and job, their key, and a key file that changes while a node runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def vault(key: Key) -> AesVault:
 
 
 class TestEncryption:
-    def test_a_encrypted_text_says_its_key_and_nothing_of_the_content(self, vault, key):
+    def test_an_encrypted_text_names_its_key_and_reveals_nothing_of_the_content(self, vault, key):
         encrypted = vault.encrypt(ACME, JOB, TEXT)
         assert encrypted.startswith(f"encrypted:1:{key.id}:")
         assert "s3cret" not in encrypted
@@ -46,17 +46,17 @@ class TestEncryption:
         ("tenant", "job_id"),
         [("other", JOB), (ACME, JOB[:-1] + "2"), ("", ACME + JOB), (ACME + JOB, ""), (ACME + JOB[0], JOB[1:])],
     )
-    def test_it_opens_for_its_own_tenant_and_job_only(self, vault, tenant, job_id):
+    def test_a_text_is_decrypted_only_for_its_own_tenant_and_job(self, vault, tenant, job_id):
         encrypted = vault.encrypt(ACME, JOB, TEXT)
         with pytest.raises(DecryptionFailed, match="does not belong to this job") as broken:
             vault.decrypt(tenant, job_id, encrypted)
         assert "s3cret" not in str(broken.value)
 
-    def test_another_key_does_not_open_it_though_it_has_the_same_id(self, vault, key):
+    def test_another_key_with_the_same_id_does_not_decrypt_a_text(self, vault, key):
         with pytest.raises(DecryptionFailed, match="is not the key that it had"):
             AesVault((Key(key.id, os.urandom(32)),)).decrypt(ACME, JOB, vault.encrypt(ACME, JOB, TEXT))
 
-    def test_the_same_key_under_another_id_does_not_open_it(self, vault, key):
+    def test_the_same_key_with_another_id_does_not_decrypt_a_text(self, vault, key):
         encrypted = vault.encrypt(ACME, JOB, TEXT).replace(key.id, "other")
         with pytest.raises(DecryptionFailed):
             AesVault((Key("other", key.secret),)).decrypt(ACME, JOB, encrypted)
@@ -70,7 +70,7 @@ class TestEncryption:
             NoVault().decrypt(ACME, JOB, vault.encrypt(ACME, JOB, TEXT))
 
     @pytest.mark.parametrize("rest", ["", "AAAA", "A" * 16, "!!!!", "A", "é", "A" * 40])
-    def test_garbage_opens_nothing(self, vault, key, rest):
+    def test_an_invalid_text_is_not_decrypted(self, vault, key, rest):
         for encrypted in (f"encrypted:1:{key.id}:{rest}", f"encrypted:2:{key.id}:{rest}", f"encrypted:{rest}"):
             with pytest.raises(DecryptionFailed):
                 vault.decrypt(ACME, JOB, encrypted)
@@ -92,12 +92,12 @@ class TestKeys:
         "text",
         ["s3cret", ":czNjcmV0", "a:s3cret", "a:" + b64encode(b"s3cret" * 5).decode(), "a:" + "s3cr" * 12, "ä:AAAA"],
     )
-    def test_a_bad_one_is_refused_by_its_number_and_not_repeated(self, key, text):
+    def test_an_invalid_key_is_refused_by_its_number_and_not_shown(self, key, text):
         with pytest.raises(ValueError, match="key number 2") as refused:
             parse_keys([key.text, text])
         assert "s3cr" not in str(refused.value)
 
-    def test_two_of_one_id_are_refused(self, key):
+    def test_two_keys_with_the_same_id_are_refused(self, key):
         with pytest.raises(ValueError, match=f"the key id {key.id} occurs twice"):
             parse_keys([key.text, Key(key.id, os.urandom(32)).text])
 
@@ -115,7 +115,7 @@ class TestKeys:
 
 
 class TestKeyFile:
-    def test_the_first_start_makes_one_for_its_owner_only(self, tmp_path: Path):
+    def test_the_first_start_creates_a_key_file_for_its_owner_only(self, tmp_path: Path):
         old = os.umask(0)
         try:
             open_vault((), tmp_path / "data").start()
@@ -123,11 +123,11 @@ class TestKeyFile:
             os.umask(old)
         file = tmp_path / "data" / FILE_NAME
         assert stat.S_IMODE(file.stat().st_mode) == 0o600
-        assert os.listdir(file.parent) == [FILE_NAME]  # no draft is left
+        assert os.listdir(file.parent) == [FILE_NAME]  # no temporary file is left
         (key,) = KeyFile(file.parent).list_keys()
         assert len(key.secret) == 32
 
-    def test_the_next_start_takes_the_same(self, tmp_path: Path):
+    def test_the_next_start_uses_the_same_key(self, tmp_path: Path):
         first = open_vault((), tmp_path)
         first.start()
         encrypted = first.encrypt(ACME, JOB, TEXT)
@@ -135,7 +135,7 @@ class TestKeyFile:
         second.start()
         assert second.decrypt(ACME, JOB, encrypted) == TEXT
 
-    def test_two_that_start_at_once_agree(self, tmp_path: Path):
+    def test_two_concurrent_starts_use_the_same_key(self, tmp_path: Path):
         vaults = [open_vault((), tmp_path) for _ in range(8)]
         gate = threading.Barrier(len(vaults))
 
@@ -154,7 +154,7 @@ class TestKeyFile:
         later = open_vault((), tmp_path)
         assert [later.decrypt(ACME, JOB, encrypted) for encrypted in encrypts] == [TEXT] * len(vaults)
 
-    def test_a_rotation_is_seen_by_other_open_vaults(self, tmp_path: Path):
+    def test_other_open_vaults_use_the_key_of_a_rotation(self, tmp_path: Path):
         running = open_vault((), tmp_path)
         running.start()
         before = running.encrypt(ACME, JOB, TEXT)
@@ -168,13 +168,13 @@ class TestKeyFile:
         assert running.decrypt(ACME, JOB, before) == running.decrypt(ACME, JOB, after) == TEXT
         assert stat.S_IMODE(beside.path.stat().st_mode) == 0o600
 
-    def test_what_another_process_encrypted_with_a_newer_key_is_opened(self, tmp_path: Path):
+    def test_a_text_of_another_process_with_a_newer_key_is_decrypted(self, tmp_path: Path):
         running, beside = open_vault((), tmp_path), KeyFile(tmp_path)
         running.start()
         beside.replace([make_key(), *beside.list_keys()])
         assert running.decrypt(ACME, JOB, AesVault(file=beside).encrypt(ACME, JOB, TEXT)) == TEXT
 
-    def test_a_key_that_was_removed_still_opens_what_is_in_memory(self, tmp_path: Path):
+    def test_a_removed_key_is_still_in_the_memory_of_an_open_vault(self, tmp_path: Path):
         running, beside = open_vault((), tmp_path), KeyFile(tmp_path)
         running.start()
         encrypted = running.encrypt(ACME, JOB, TEXT)
@@ -182,7 +182,7 @@ class TestKeyFile:
         assert running.key_id == beside.list_keys()[0].id
         assert running.decrypt(ACME, JOB, encrypted) == TEXT
 
-    def test_one_that_others_may_read_is_complained_about(self, tmp_path: Path):
+    def test_a_key_file_that_others_can_read_is_logged(self, tmp_path: Path):
         open_vault((), tmp_path).start()
         (tmp_path / FILE_NAME).chmod(0o644)
         with capture_logs() as logs:
@@ -190,7 +190,7 @@ class TestKeyFile:
         assert [(log["log_level"], "chmod 600" in log["event"]) for log in logs] == [("warning", True)]
 
     @pytest.mark.parametrize("content", ["", "\n", "s3cret", "a:s3cret", "\xff\xfe", "a:" + "A" * 44])
-    def test_one_that_is_no_file_of_keys_stops_the_start_and_is_left_as_it_is(self, tmp_path: Path, content):
+    def test_an_invalid_key_file_stops_the_start_and_is_not_changed(self, tmp_path: Path, content):
         file = tmp_path / FILE_NAME
         file.write_text(content, encoding="latin-1")
         with capture_logs() as logs, pytest.raises(KeysUnusable, match=FILE_NAME) as refused:
@@ -198,7 +198,7 @@ class TestKeyFile:
         assert "s3cret" not in str(refused.value) + str(logs)
         assert file.read_text(encoding="latin-1") == content
 
-    def test_if_it_goes_or_breaks_nothing_is_encrypted_but_all_is_opened(self, tmp_path: Path):
+    def test_without_a_valid_key_file_a_vault_decrypts_and_does_not_encrypt(self, tmp_path: Path):
         vault = open_vault((), tmp_path)
         vault.start()
         encrypted = vault.encrypt(ACME, JOB, TEXT)
@@ -209,14 +209,14 @@ class TestKeyFile:
                 harm()
                 assert not vault.can_encrypt
                 assert not vault.can_encrypt
-            assert len(logs) == 1  # said once
+            assert len(logs) == 1  # logged once
             with pytest.raises(KeysUnusable):
                 vault.encrypt(ACME, JOB, TEXT)
             assert vault.decrypt(ACME, JOB, encrypted) == TEXT
             file.write_text(content)
             assert vault.can_encrypt
 
-    def test_two_rotations_at_once_are_refused(self, tmp_path: Path):
+    def test_the_second_of_two_concurrent_rotations_is_refused(self, tmp_path: Path):
         first, second = KeyFile(tmp_path), KeyFile(tmp_path)
         with first.locked(), pytest.raises(KeysUnusable, match="is under way"), second.locked():
             raise AssertionError("both have it")
@@ -230,7 +230,7 @@ class TestKeyFile:
 
 
 class TestWhichKeys:
-    def test_the_setting_wins_over_the_file_which_still_opens(self, tmp_path: Path, key):
+    def test_the_setting_precedes_the_file_whose_keys_still_decrypt(self, tmp_path: Path, key):
         by_file = open_vault((), tmp_path)
         by_file.start()
         encrypted = by_file.encrypt(ACME, JOB, TEXT)
@@ -239,13 +239,13 @@ class TestWhichKeys:
         assert by_setting.key_id == key.id
         assert by_setting.decrypt(ACME, JOB, encrypted) == TEXT
 
-    def test_with_the_setting_no_file_is_made(self, tmp_path: Path, key):
+    def test_with_the_setting_no_key_file_is_created(self, tmp_path: Path, key):
         vault = open_vault((key,), tmp_path)
         vault.start()
         vault.encrypt(ACME, JOB, TEXT)
         assert os.listdir(tmp_path) == []
 
-    def test_without_a_folder_and_without_the_setting_there_is_none(self, key):
+    def test_without_a_folder_and_the_setting_there_is_no_key(self, key):
         none = open_vault((), None)
         none.start()
         assert (none.can_encrypt, none.key_id) == (False, "")

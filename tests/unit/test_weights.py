@@ -18,7 +18,7 @@ def test_a_list_or_an_object_weighs_five_values(value: object, weight: int):
 
 
 @pytest.mark.parametrize("item", [[], {}, {"a": 1}, {"abc": "a text", "b": "another"}, 1, "", "a, b"])
-def test_a_body_has_so_many_values_and_no_more(item: object):
+def test_the_values_of_a_body_are_limited(item: object):
     each = weigh(json.dumps(item).encode() if not isinstance(item, str) else b"") + 1
     most = MOST_WEIGHT // each
     assert not is_too_heavy(json.dumps([item] * (most - 4)).encode())
@@ -26,7 +26,7 @@ def test_a_body_has_so_many_values_and_no_more(item: object):
 
 
 @pytest.mark.parametrize("text", ["a,b,c\n", '{"a": 1, "b": [2]}', "\\,", '\\",[', "[[[[", '"', "\\"])
-def test_what_stands_in_a_string_weighs_nothing(text: str):
+def test_characters_in_a_string_weigh_nothing(text: str):
     body = json.dumps({"body": text * (1_000_000 // len(text)), "more": [text, text]}).encode()
     assert not is_too_heavy(body)
     assert is_too_heavy(body[:-1] + b', "x": [' + b"[]," * 20_000 + b"[]]}")

@@ -14,7 +14,7 @@ from work.workers import Asker
 pytestmark = [pytest.mark.slow, on_linux]
 
 TIMEOUT_SECONDS = 4
-END_SECONDS = 30.0  # the timeout, the two seconds of grace, and a machine that does other things, too
+END_SECONDS = 30.0  # the timeout, two seconds of grace, and more for a busy machine
 
 FORKS = """
 import os
@@ -30,7 +30,7 @@ while True:
     held.append(bytearray(4 * 1024 * 1024))
     held[-1][::4096] = b"x" * len(held[-1][::4096])
 """
-# (It starts no process: where a node is not root, its scripts share a user, and the bomb takes all it may have.)
+# (It starts no process: if a node is not root, its scripts share a user, and the bomb uses up all its processes.)
 STAYS = """
 import signal, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

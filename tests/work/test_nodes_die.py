@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.slow, on_linux]
 
 AT_ONCE = {"delays": [0, 0, 0]}
 
-# It daemonises one child, starts another, and says so; the second attempt only says that it is one.
+# It daemonises one child, starts another, and prints that; the second attempt only prints that it is the second.
 SCRIPT = """
 echo "attempt $DUETIME_ATTEMPT of $DUETIME_EXECUTION_ID"
 [ "$DUETIME_ATTEMPT" -gt 1 ] && exit 0
@@ -58,8 +58,8 @@ def test_a_statement_ends_with_its_node_and_runs_again_after_it(server: Server, 
         server.start()
         database.run("CREATE TABLE begun (at timestamptz DEFAULT clock_timestamp())")
         assert server.client.put("/connections/reports", {"url": database.url}).status == 200
-        # The first attempt sleeps; what it wrote is rolled back with it, so the second would sleep as well: it is let
-        # go by a row that the test commits.
+        # The first attempt sleeps; its writes are rolled back with it, so the second would sleep as well: it continues
+        # because of a row that the test commits.
         statement = "SELECT pg_sleep(CASE WHEN (SELECT count(*) FROM begun) = 0 THEN 600 ELSE 0 END), 'duetime-test'"
         job_id = ask.create(
             "sql_query", {"connection": "reports", "statement": statement}, timeout_seconds=600, retry_policy=AT_ONCE

@@ -1,4 +1,4 @@
-"""Hints between nodes: each reaches the others and not its sender, and a bus that was away comes back by itself."""
+"""Hints between nodes: each reaches the others and not its sender, and a bus reconnects by itself."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from store.proxy import Proxy
 class Listener:
     def __init__(self, url: str = "") -> None:
         self.bus = PostgresBus(url or server_url())
-        self.heard: list[Hint] = []
+        self.received_hints: list[Hint] = []
         self._news = asyncio.Event()
 
     def receive(self, hint: Hint) -> None:
-        self.heard.append(hint)
+        self.received_hints.append(hint)
         self._news.set()
 
     async def until(self, condition: Callable[[], bool]) -> None:
@@ -54,37 +54,37 @@ async def two() -> AsyncIterator[tuple[Listener, Listener]]:
 
 
 async def _acquaint(one: Listener, other: Listener) -> None:
-    """Hints are lost until both listen: say hello until it is heard."""
+    """Hints are lost until both listen: sends hints until one is received."""
     for speaker, listener in ((one, other), (other, one)):
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while not listener.heard:
+            while not listener.received_hints:
                 speaker.bus.send(Hint(waiting_at=0))
                 await asyncio.sleep(0.01)
-    await asyncio.sleep(0.1)  # what is still on its way
-    one.heard.clear()
-    other.heard.clear()
+    await asyncio.sleep(0.1)  # hints that are still on their way
+    one.received_hints.clear()
+    other.received_hints.clear()
 
 
 async def test_a_hint_reaches_the_other_node_and_not_its_sender(two: tuple[Listener, Listener]):
     one, other = two
     one.bus.send(Hint(due_at=NOW, due_until=NOW + 5, cancel=("x",)))
-    await other.until(lambda: len(other.heard) == 1)
-    assert other.heard == [Hint(due_at=NOW, due_until=NOW + 5, cancel=("x",))]
+    await other.until(lambda: len(other.received_hints) == 1)
+    assert other.received_hints == [Hint(due_at=NOW, due_until=NOW + 5, cancel=("x",))]
     other.bus.send(Hint(waiting_at=3))
-    await one.until(lambda: len(one.heard) == 1)
-    assert one.heard == [Hint(waiting_at=3)]
+    await one.until(lambda: len(one.received_hints) == 1)
+    assert one.received_hints == [Hint(waiting_at=3)]
 
 
 async def test_many_hints_are_merged_into_few(two: tuple[Listener, Listener]):
     one, other = two
     for number in range(5000):
         one.bus.send(Hint(due_at=NOW + number, due_until=NOW + number))
-    await other.until(lambda: any(hint.due_until == NOW + 4999 for hint in other.heard))
-    assert min(hint.due_at for hint in other.heard) == NOW
-    assert len(other.heard) <= 3
+    await other.until(lambda: any(hint.due_until == NOW + 4999 for hint in other.received_hints))
+    assert min(hint.due_at for hint in other.received_hints) == NOW
+    assert len(other.received_hints) <= 3
 
 
-async def test_a_bus_whose_connection_was_lost_comes_back(two: tuple[Listener, Listener]):
+async def test_a_bus_reconnects_after_its_connection_was_lost(two: tuple[Listener, Listener]):
     one, other = two
     async with connected(server_url()) as admin:
         ended = await admin.fetchval(
@@ -94,11 +94,11 @@ async def test_a_bus_whose_connection_was_lost_comes_back(two: tuple[Listener, L
     assert ended >= 1
     await _acquaint(one, other)
     one.bus.send(Hint(waiting_at=7))
-    await other.until(lambda: Hint(waiting_at=7) in other.heard)
+    await other.until(lambda: Hint(waiting_at=7) in other.received_hints)
 
 
-async def test_a_server_that_said_goodbye_and_did_not_hang_up_is_left():
-    """As it is for a moment whenever a server ends a connection: what is sent then is refused by the driver itself."""
+async def test_a_bus_leaves_a_server_that_ends_its_session_without_closing_the_connection():
+    """For a moment after a server ends a connection, the driver itself refuses to send."""
     proxy = Proxy(server_url())
     proxy.hides_hanging_up = True
     async with proxy.serving() as url, listening(Listener(url), Listener()) as (one, other):
@@ -110,17 +110,17 @@ async def test_a_server_that_said_goodbye_and_did_not_hang_up_is_left():
         await _acquaint(one, other)
 
 
-async def test_what_is_no_hint_is_passed_over(two: tuple[Listener, Listener]):
+async def test_an_invalid_hint_is_ignored(two: tuple[Listener, Listener]):
     one, other = two
     async with connected(server_url()) as admin:
         for payload in ("", "hello", '["x"]', '["x", [1, "2"]]', "\u2603"):
             await admin.execute(f"SELECT pg_notify('{CHANNEL}', '{payload}')")
     one.bus.send(Hint(waiting_at=7))
-    await other.until(lambda: bool(other.heard))
-    assert other.heard == [Hint(waiting_at=7)]
+    await other.until(lambda: bool(other.received_hints))
+    assert other.received_hints == [Hint(waiting_at=7)]
 
 
-async def test_a_bus_that_cannot_be_reached_holds_up_neither_start_nor_stop():
+async def test_an_unreachable_bus_delays_neither_start_nor_stop():
     bus = PostgresBus("postgresql://nobody@127.0.0.1:9/nowhere")
     async with asyncio.timeout(PATIENCE_SECONDS):
         await bus.start(lambda hint: None)
@@ -129,14 +129,14 @@ async def test_a_bus_that_cannot_be_reached_holds_up_neither_start_nor_stop():
 
 
 async def test_a_single_node_sends_no_hints():
-    bus, heard = LocalBus(), list[Hint]()
-    await bus.start(heard.append)
+    bus, received_hints = LocalBus(), list[Hint]()
+    await bus.start(received_hints.append)
     bus.send(Hint(waiting_at=0))
     await bus.stop()
-    assert heard == []
+    assert received_hints == []
 
 
-def test_a_merged_hint_says_no_less_than_either():
+def test_a_merged_hint_covers_both_hints():
     one = Hint(due_at=5, due_until=9, cancel=("a",))
     other = Hint(due_at=7, due_until=11, waiting_at=3, cancel=("b",))
     assert one.merged(other) == Hint(5, 11, 3, ("a", "b"))

@@ -1,4 +1,4 @@
-"""The logs that must pass this suite. A backend is what passes it."""
+"""The log stores that must pass this suite."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def clock() -> HandClock:
 
 @pytest.fixture(params=["folder", "objects-file", "objects-s3"])
 def make_logs(request: pytest.FixtureRequest, tmp_path: Path, clock: HandClock) -> MakeLogs:
-    """Makes a store of logs, not yet started, on the same place each time: as another node would."""
+    """Makes a log store that is not started, each time at the same place, as another node would have it."""
     if request.param == "folder":
         return lambda limit_bytes=LIMIT: FolderLogs(tmp_path / "logs", limit_bytes, clock)
     if request.param == "objects-file":

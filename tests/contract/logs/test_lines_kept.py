@@ -1,4 +1,4 @@
-"""What is written can be read: at once, later, elsewhere; whole, clean, in order and once."""
+"""Written lines can be read: at once, later and on other nodes; complete, clean, in order and once."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from samples import NOW, new_id
 FIRST = 1 << 32
 
 
-async def test_lines_come_back_as_they_were_written(logs: LogStore, clock: HandClock):
+async def test_lines_are_read_as_they_were_written(logs: LogStore, clock: HandClock):
     execution = new_id()
     writer = logs.open(execution, 1)
     writer.write("stdout", "one\ntwo\n")
@@ -34,7 +34,7 @@ async def test_lines_come_back_as_they_were_written(logs: LogStore, clock: HandC
     ]
 
 
-async def test_lines_are_seen_while_the_attempt_still_runs(logs: LogStore):
+async def test_lines_are_readable_while_the_attempt_runs(logs: LogStore):
     execution = new_id()
     writer = logs.open(execution, 1)
     for number in range(1, 6):
@@ -66,7 +66,7 @@ async def test_lines_outlive_their_node(make_logs: MakeLogs):
     await second.stop()
 
 
-async def test_a_stop_keeps_what_no_close_has_kept(make_logs: MakeLogs, other: LogStore):
+async def test_a_stop_stores_the_lines_of_attempts_that_were_not_closed(make_logs: MakeLogs, other: LogStore):
     execution = new_id()
     stopping = make_logs()
     await stopping.start()
@@ -75,7 +75,7 @@ async def test_a_stop_keeps_what_no_close_has_kept(make_logs: MakeLogs, other: L
     assert texts(await read_all(other, execution)) == ["one", "and a half"]
 
 
-async def test_each_attempt_has_numbers_of_its_own_beyond_those_before(logs: LogStore):
+async def test_the_line_numbers_of_an_attempt_are_higher_than_those_of_earlier_attempts(logs: LogStore):
     execution = new_id()
     for attempt in (1, 2, 3):
         writer = logs.open(execution, attempt)
@@ -89,7 +89,9 @@ async def test_each_attempt_has_numbers_of_its_own_beyond_those_before(logs: Log
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_an_attempt_that_is_opened_again_goes_on_where_it_was(logs: LogStore, other: LogStore, elsewhere: bool):
+async def test_an_attempt_that_is_opened_again_continues_its_line_numbers(
+    logs: LogStore, other: LogStore, elsewhere: bool
+):
     execution = new_id()
     writer = logs.open(execution, 1)
     writer.write("stdout", "one\ntwo\n")
@@ -103,7 +105,7 @@ async def test_an_attempt_that_is_opened_again_goes_on_where_it_was(logs: LogSto
     assert [(line.number - FIRST, line.text) for line in lines] == [(1, "one"), (2, "two"), (3, "three"), (4, "four")]
 
 
-async def test_logs_of_one_day_are_kept_apart(logs: LogStore):
+async def test_logs_of_one_day_are_separate(logs: LogStore):
     executions = [new_id() for _ in range(3)]
     for execution in executions:
         writer = logs.open(execution, 1)
@@ -113,7 +115,7 @@ async def test_logs_of_one_day_are_kept_apart(logs: LogStore):
         assert texts(await read_all(logs, execution)) == [execution]
 
 
-async def test_pages_go_on_after_a_number(logs: LogStore):
+async def test_a_page_begins_after_the_given_number(logs: LogStore):
     execution = new_id()
     writer = logs.open(execution, 1)
     writer.write("stdout", "".join(f"{number}\n" for number in range(1, 51)))
@@ -126,7 +128,7 @@ async def test_pages_go_on_after_a_number(logs: LogStore):
     assert texts(await read_all(logs, execution, limit=7)) == [str(number) for number in range(1, 51)]
 
 
-async def test_a_large_log_comes_in_pages_of_bounded_size_and_every_line_once(make_logs: MakeLogs):
+async def test_a_large_log_is_read_in_pages_of_bounded_size_with_every_line_once(make_logs: MakeLogs):
     logs = make_logs(limit_bytes=4 * 1024 * 1024)
     await logs.start()
     execution = new_id()
@@ -145,7 +147,7 @@ async def test_a_large_log_comes_in_pages_of_bounded_size_and_every_line_once(ma
     await logs.stop()
 
 
-async def test_a_line_waits_for_its_end_or_for_the_close(logs: LogStore):
+async def test_a_line_is_stored_at_its_end_or_at_the_close(logs: LogStore):
     execution = new_id()
     writer = logs.open(execution, 1)
     writer.write("stdout", "begun, ")
@@ -172,7 +174,7 @@ async def test_lines_are_clean_whatever_a_program_prints(logs: LogStore):
     ]
 
 
-async def test_a_line_that_is_too_long_is_cut_into_pieces(logs: LogStore):
+async def test_a_line_that_is_too_long_is_split(logs: LogStore):
     execution = new_id()
     long = "ü€😀x" * 20_000
     writer = logs.open(execution, 1)
@@ -185,7 +187,7 @@ async def test_a_line_that_is_too_long_is_cut_into_pieces(logs: LogStore):
     assert short == "short"
 
 
-async def test_a_full_log_ends_with_how_much_was_left_out(make_logs: MakeLogs):
+async def test_a_full_log_ends_with_the_size_of_the_omitted_text(make_logs: MakeLogs):
     logs = make_logs(limit_bytes=2048)
     await logs.start()
     execution = new_id()
@@ -219,7 +221,7 @@ async def test_size_is_the_bytes_of_the_texts_with_their_line_ends(logs: LogStor
     assert await logs.size(execution) == 14
 
 
-async def test_what_was_never_written_is_empty(logs: LogStore):
+async def test_a_log_that_was_never_written_is_empty(logs: LogStore):
     execution = new_id()
     await logs.open(execution, 1).close()
     assert await logs.read(execution, 0, 10) == []
@@ -236,7 +238,7 @@ async def test_text_written_after_the_close_is_discarded(logs: LogStore):
     assert texts(await read_all(logs, execution)) == ["one"]
 
 
-async def test_many_attempts_at_once_each_keep_their_own_lines(logs: LogStore, other: LogStore):
+async def test_concurrent_attempts_have_separate_lines(logs: LogStore, other: LogStore):
     executions = [new_id() for _ in range(30)]
 
     async def attempt(execution: str) -> None:

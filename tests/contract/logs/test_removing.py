@@ -1,4 +1,4 @@
-"""Logs that go: by name, by age, and by size; whole days first, then the oldest of the tenant with the most."""
+"""Removal of logs: by name, by age, and by size; whole days first, then the oldest logs of the largest tenant."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def kept(logs: LogStore, *executions: str) -> list[bool]:
     return [bool(await logs.read(execution, 0, 1)) for execution in executions]
 
 
-async def test_a_removed_log_is_gone_and_its_neighbours_stay(logs: LogStore, other: LogStore):
+async def test_removing_a_log_leaves_the_other_logs(logs: LogStore, other: LogStore):
     one, two, three = [await write(logs, NOW) for _ in range(3)]
     assert await logs.size(two) == 4
     await logs.remove([one, two, new_id(NOW), new_id(NOW - DAY)])
@@ -33,7 +33,7 @@ async def test_a_removed_log_is_gone_and_its_neighbours_stay(logs: LogStore, oth
     assert await logs.size(two) == 0
 
 
-async def test_a_removed_log_may_begin_again(logs: LogStore):
+async def test_a_removed_log_can_be_written_again(logs: LogStore):
     execution = await write(logs, NOW, "one\ntwo\nthree\n")
     assert len(await read_all(logs, execution)) == 3
     await logs.remove([execution])
@@ -51,7 +51,7 @@ async def test_days_before_an_instants_day_are_pruned(logs: LogStore, other: Log
     assert await logs.prune(NOW + 2 * HOUR, PLENTY) == 0
 
 
-async def test_the_oldest_are_pruned_while_all_take_too_much(logs: LogStore):
+async def test_the_oldest_logs_are_pruned_until_all_fit_the_limit(logs: LogStore):
     text = "x" * 4999 + "\n"
     executions = [await write(logs, NOW + day * DAY + hour * HOUR, text) for day in (0, 1) for hour in (1, 2, 3)]
     assert await logs.prune(NOW, PLENTY) == 0
@@ -79,12 +79,12 @@ class Ledger:
         return {one: self.owners[one] for one in execution_ids if one in self.owners}
 
 
-async def test_the_tenant_with_the_most_loses_its_oldest_logs_and_the_others_lose_none(logs: LogStore):
+async def test_the_largest_tenant_loses_its_oldest_logs_and_others_lose_none(logs: LogStore):
     ledger, text = Ledger(), "x" * 999 + "\n"
     quiet = [await write(logs, NOW + HOUR, text, "quiet"), await write(logs, NOW + DAY, text, "quiet")]
     loud = [await write(logs, NOW + 2 * HOUR + n * DAY, text, "loud") for n in (0, 0, 0, 1, 1, 1)]
     ledger.owners = {**dict.fromkeys(quiet, "quiet"), **dict.fromkeys(loud, "loud")}
-    room = await logs.size(quiet[0]) * 6 + 600  # some more is kept of each log than its text
+    room = await logs.size(quiet[0]) * 6 + 600  # a log takes some more bytes than its text
     assert await logs.prune(NOW, room, ledger.tenants_of) in (2, 3)
     assert await kept(logs, *quiet) == [True, True]
     left = await kept(logs, *loud)
@@ -92,7 +92,7 @@ async def test_the_tenant_with_the_most_loses_its_oldest_logs_and_the_others_los
     assert await logs.prune(NOW, room, ledger.tenants_of) == 0
 
 
-async def test_what_two_tenants_write_later_is_counted_as_theirs(logs: LogStore):
+async def test_later_lines_of_two_tenants_are_counted_for_each_tenant(logs: LogStore):
     ledger, text = Ledger(), "x" * 4999 + "\n"
 
     async def more(tenant: str, at: int) -> str:
@@ -109,7 +109,7 @@ async def test_what_two_tenants_write_later_is_counted_as_theirs(logs: LogStore)
     assert await kept(logs, quiet, *loud) == [True, False, False, False, True]
 
 
-async def test_logs_of_executions_that_the_ledger_no_longer_has_go_first(logs: LogStore):
+async def test_logs_of_executions_that_are_not_in_the_ledger_are_pruned_first(logs: LogStore):
     ledger, text = Ledger(), "x" * 4999 + "\n"
     known = [await write(logs, NOW + HOUR, text, "a") for _ in range(3)]
     gone = [await write(logs, NOW + DAY, text, "a") for _ in range(2)]
@@ -118,14 +118,14 @@ async def test_logs_of_executions_that_the_ledger_no_longer_has_go_first(logs: L
     assert await kept(logs, *known, *gone) == [True, True, True, False, False]
 
 
-async def test_the_ledger_is_not_asked_while_there_is_room(logs: LogStore):
+async def test_the_ledger_is_not_read_while_logs_fit_the_limit(logs: LogStore):
     ledger = Ledger()
     await write(logs, NOW + HOUR, tenant="a")
     assert await logs.prune(NOW, PLENTY, ledger.tenants_of) == 0
     assert ledger.asked == 0
 
 
-async def test_pruning_nothing_takes_nothing(logs: LogStore):
+async def test_pruning_without_logs_removes_nothing(logs: LogStore):
     assert await logs.prune(NOW, 0) == 0
     execution = await write(logs, NOW)
     assert await logs.prune(0, PLENTY) == 0

@@ -1,4 +1,4 @@
-"""Waiting for lines: no longer than until they are there, and no longer than was asked."""
+"""Waiting for lines: a wait ends when there are lines, or after its time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def test_a_wait_ends_at_once_if_there_are_lines(logs: LogStore, other: Log
         assert await other.wait(execution, 0, 60)
 
 
-async def test_a_wait_ends_after_its_time_if_there_are_none(logs: LogStore):
+async def test_a_wait_without_new_lines_ends_after_its_time(logs: LogStore):
     execution = new_id()
     assert not await logs.wait(execution, 0, 0)
     assert not await logs.wait(execution, 0, 0.05)
@@ -35,7 +35,7 @@ async def test_a_wait_ends_after_its_time_if_there_are_none(logs: LogStore):
     assert not await logs.wait(execution, FIRST + 1, 0.05)
 
 
-async def test_a_line_written_here_ends_a_wait_here(logs: LogStore):
+async def test_a_line_of_the_same_node_ends_a_wait(logs: LogStore):
     execution = new_id()
     writer = logs.open(execution, 1)
     waiting = asyncio.create_task(logs.wait(execution, 0, 60))
@@ -55,7 +55,7 @@ async def test_a_wait_for_lines_of_one_execution_is_not_ended_by_another(logs: L
     assert not await waiting
 
 
-async def test_lines_of_another_node_end_a_wait_here(logs: LogStore, other: LogStore):
+async def test_lines_of_another_node_end_a_wait(logs: LogStore, other: LogStore):
     execution = new_id()
     assert await read_all(logs, execution) == []
     waiting = asyncio.create_task(follow(logs, execution, 3))
@@ -63,12 +63,12 @@ async def test_lines_of_another_node_end_a_wait_here(logs: LogStore, other: LogS
     writer.write("stdout", "one\ntwo\n")
     await writer.close()
     again = other.open(execution, 2)
-    again.write("stdout", "three\n")  # is there without a close, too
+    again.write("stdout", "three\n")  # it is readable without a close, too
     assert texts(await waiting) == ["one", "two", "three"]
     await again.close()
 
 
-async def test_a_wait_that_is_given_up_leaves_nothing_behind(logs: LogStore):
+async def test_a_cancelled_wait_leaves_no_waiter(logs: LogStore):
     execution = new_id()
     waiting = asyncio.create_task(logs.wait(execution, 0, 60))
     await asyncio.sleep(0)

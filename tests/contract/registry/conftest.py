@@ -1,4 +1,4 @@
-"""The registries that must pass this suite. A backend is what passes it."""
+"""The registries that must pass this suite."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from store.postgres_server import server_url
 
 @pytest.fixture
 async def postgres() -> AsyncIterator[PostgresWorld]:
-    """A schema of the test's own on the session's server."""
+    """A separate schema for each test on the server of the session."""
     schema = f"registry_{uuid.uuid4().hex}"
     connection = await asyncpg.connect(server_url())
     await connection.execute(f"CREATE SCHEMA {schema}")
@@ -63,6 +63,6 @@ def small_world(request: pytest.FixtureRequest) -> World:
 
 @pytest.fixture
 async def alone(small_world: World) -> AsyncIterator[Registry]:
-    """Any registry that a single node can live on."""
+    """Any registry that a single node can use."""
     async for made in started(small_world):
         yield made

@@ -1,4 +1,4 @@
-"""What PgBouncer does in transaction mode, at its worst: each transaction goes to another server connection."""
+"""Simulates PgBouncer in transaction mode, in the worst case: each transaction goes to another server connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Pipe = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 @asynccontextmanager
 async def pooler(server_socket: str, folder: Path, size: int = 3) -> AsyncIterator[None]:
-    """Listens in `folder` as a server would, and hands its clients' transactions round."""
+    """Listens in `folder` like a server, and forwards each transaction of its clients to another connection."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         servers: list[Pipe] = [await asyncio.open_unix_connection(server_socket) for _ in range(size)]
@@ -59,7 +59,7 @@ async def _relay(client: Pipe, servers: list[Pipe]) -> None:
             while True:
                 message = await _message(client[0])  # first: `current` may change meanwhile
                 current[1].write(message)
-        except asyncio.IncompleteReadError:  # the client is gone
+        except asyncio.IncompleteReadError:  # the client has disconnected
             answering.cancel()
 
 

@@ -1,4 +1,4 @@
-"""What any registry does for one node, and for the ones that come after it."""
+"""The behaviour of any registry for one node, and for its successors."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ ALL = tuple(range(SHARDS))
 ROLES = ("timer", "worker")
 
 
-async def test_at_first_no_node_lives_and_no_shard_is_owned(alone: Registry):
+async def test_a_new_registry_has_no_living_node_and_no_owned_shard(alone: Registry):
     view = await alone.view()
     assert (view.members, view.expired) == ((), ())
     assert view.shards == (Holding(None, 0),) * SHARDS
 
 
-async def test_joining_returns_a_view_with_the_node(alone: Registry):
+async def test_a_join_returns_a_view_with_the_node(alone: Registry):
     view = await alone.join(7, "a", ROLES)
     (member,) = view.members
     assert (member.node, member.name, member.roles) == (7, "a", frozenset(ROLES))
@@ -27,7 +27,7 @@ async def test_joining_returns_a_view_with_the_node(alone: Registry):
     assert view.held_by(7) == {}
 
 
-async def test_a_node_takes_what_is_free_and_sees_it_as_its_own(alone: Registry):
+async def test_a_node_takes_free_shards_and_its_view_shows_them_as_owned(alone: Registry):
     await alone.join(7, "a", ROLES)
     taken = await alone.take(7, ALL)
     assert sorted(taken) == list(ALL)
@@ -35,21 +35,21 @@ async def test_a_node_takes_what_is_free_and_sees_it_as_its_own(alone: Registry)
     assert (await alone.view()).held_by(7) == taken
 
 
-async def test_taking_own_shards_returns_nothing_and_changes_nothing(alone: Registry):
+async def test_a_take_of_owned_shards_returns_nothing_and_changes_nothing(alone: Registry):
     await alone.join(7, "a", ROLES)
     taken = await alone.take(7, ALL)
     assert await alone.take(7, ALL) == {}
     assert (await alone.view()).held_by(7) == taken
 
 
-async def test_taking_nothing_gets_nothing(alone: Registry):
+async def test_a_take_of_no_shards_returns_nothing(alone: Registry):
     await alone.join(7, "a", ROLES)
     assert await alone.take(7, ()) == {}
     await alone.release(7, {})
     assert (await alone.view()).held_by(7) == {}
 
 
-async def test_a_stranger_can_neither_renew_nor_take_nor_leave(alone: Registry):
+async def test_an_unknown_node_can_neither_renew_nor_take_nor_leave(alone: Registry):
     with pytest.raises(StaleWrite):
         await alone.renew(9)
     assert await alone.take(9, ALL) == {}
@@ -58,7 +58,7 @@ async def test_a_stranger_can_neither_renew_nor_take_nor_leave(alone: Registry):
     assert len(await alone.take(9, ALL)) == SHARDS
 
 
-async def test_what_is_released_is_free_and_keeps_its_epoch(alone: Registry):
+async def test_a_released_shard_is_free_and_keeps_its_epoch(alone: Registry):
     await alone.join(7, "a", ROLES)
     taken = await alone.take(7, ALL)
     await alone.release(7, {3: taken[3], 5: taken[5]})
@@ -75,7 +75,7 @@ async def test_a_release_at_another_epoch_changes_nothing(alone: Registry):
     assert (await alone.view()).held_by(7) == taken
 
 
-async def test_leaving_frees_all_and_ends_the_lease(alone: Registry):
+async def test_a_leave_frees_all_shards_and_ends_the_lease(alone: Registry):
     await alone.join(7, "a", ROLES)
     taken = await alone.take(7, ALL)
     await alone.leave(7)
@@ -89,14 +89,14 @@ async def test_leaving_frees_all_and_ends_the_lease(alone: Registry):
             await late
 
 
-async def test_joining_again_while_alive_is_a_renewal(alone: Registry):
+async def test_a_second_join_of_a_living_node_is_a_renewal(alone: Registry):
     await alone.join(7, "a", ROLES)
     taken = await alone.take(7, (1, 2))
     view = await alone.join(7, "a", ROLES)
     assert view.held_by(7) == taken
 
 
-async def test_a_node_that_starts_again_fences_its_earlier_self_at_once(alone: Registry):
+async def test_a_restarted_node_fences_its_earlier_process_at_once(alone: Registry):
     await alone.join(7, "a", ROLES)
     before = await alone.take(7, ALL)
     view = await alone.join(8, "a", ROLES)

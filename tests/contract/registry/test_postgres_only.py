@@ -1,4 +1,4 @@
-"""PostgreSQL's own: its schema, its connection, and what happens when the database does not answer."""
+"""The PostgreSQL registry: its schema, its connection, and its errors when the database does not respond."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ ALL = tuple(range(SHARDS))
 TIMER = ("timer",)
 
 
-async def test_many_starts_at_once_converge(postgres: PostgresWorld):
+async def test_concurrent_starts_converge(postgres: PostgresWorld):
     nodes = [postgres.registry() for _ in range(8)]
     await asyncio.gather(*(node.start() for node in nodes))
     assert len((await nodes[0].view()).shards) == SHARDS
     await asyncio.gather(*(node.stop() for node in nodes))
 
 
-async def test_a_later_start_keeps_what_is_there(postgres: PostgresWorld):
+async def test_a_later_start_keeps_the_rows(postgres: PostgresWorld):
     first, second = postgres.registry(), postgres.registry()
     await first.start()
     await first.join(1, "a", TIMER)
@@ -53,7 +53,7 @@ async def test_a_table_with_other_rows_stops_the_start(postgres: PostgresWorld):
     await node.stop()
 
 
-async def test_leases_of_long_ago_are_forgotten_unless_they_hold_a_shard(postgres: PostgresWorld):
+async def test_old_leases_are_removed_unless_they_hold_a_shard(postgres: PostgresWorld):
     node = postgres.registry()
     await node.start()
     for number in (1, 2, 3):
@@ -68,7 +68,7 @@ async def test_leases_of_long_ago_are_forgotten_unless_they_hold_a_shard(postgre
     await node.stop()
 
 
-async def test_a_connection_that_was_cut_is_opened_again(postgres: PostgresWorld):
+async def test_a_closed_connection_is_opened_again(postgres: PostgresWorld):
     node = postgres.registry()
     await node.start()
     await node.join(1, "a", TIMER)
@@ -87,7 +87,7 @@ async def test_a_connection_that_was_cut_is_opened_again(postgres: PostgresWorld
     await node.stop()
 
 
-async def test_a_call_that_meets_a_lock_ends_in_time_and_the_next_one_has_a_connection(postgres: PostgresWorld):
+async def test_a_call_blocked_by_a_lock_times_out_and_the_next_call_has_a_connection(postgres: PostgresWorld):
     node = postgres.registry(call_seconds=0.3)
     await node.start()
     await node.join(1, "a", TIMER)
@@ -100,7 +100,7 @@ async def test_a_call_that_meets_a_lock_ends_in_time_and_the_next_one_has_a_conn
 
 
 async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read()  # until the client gives up
+    await reader.read()  # until the client closes the connection
     writer.close()
 
 
@@ -115,7 +115,7 @@ async def test_a_server_that_never_responds_times_out():
     await server.wait_closed()
 
 
-async def test_a_server_that_refuses_is_tried_until_the_time_is_over_and_the_error_says_why():
+async def test_connecting_to_a_refusing_server_is_retried_until_the_timeout_and_the_error_has_the_reason():
     server = await asyncio.start_server(silent, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()
@@ -126,7 +126,7 @@ async def test_a_server_that_refuses_is_tried_until_the_time_is_over_and_the_err
     await node.stop()
 
 
-async def test_it_works_behind_a_pooler_that_shares_connections(postgres: PostgresWorld):
+async def test_a_registry_works_behind_a_pooler_that_shares_connections(postgres: PostgresWorld):
     url = urlsplit(postgres.url)
     (host,) = parse_qs(url.query).get("host", [""])
     if not host.startswith("/"):
@@ -147,7 +147,7 @@ async def test_it_works_behind_a_pooler_that_shares_connections(postgres: Postgr
     rmtree(folder)
 
 
-async def test_nodes_share_hand_over_and_outlive_each_other(postgres: PostgresWorld):
+async def test_nodes_share_shards_hand_them_over_and_replace_expired_nodes(postgres: PostgresWorld):
     ways = [postgres.registry() for _ in range(3)]
     await asyncio.gather(*(way.start() for way in ways))
     nodes = [Membership(way, SystemClock(), number, f"n{number}", TIMER) for number, way in enumerate(ways, 1)]

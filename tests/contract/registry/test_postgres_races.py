@@ -1,6 +1,6 @@
-"""Calls that meet in the database, at the points where it matters. Each argument of postgres.sql has its test here.
+"""Concurrent calls in the database, at critical points. Each argument in the comments of postgres.sql has a test here.
 
-A transaction of the test's own holds a row, so that the calls come to stand where they are wanted; then it lets go.
+A transaction of the test holds a row, so that the calls wait at a chosen point; then it releases the row.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def world(postgres: PostgresWorld) -> PostgresWorld:
 
 @pytest.fixture
 async def gate(world: PostgresWorld, registry: Registry) -> AsyncIterator[Any]:
-    """A connection for the test's own transaction."""
+    """A connection for the transaction of the test."""
     async with world.connection() as connection:
         yield connection
 
@@ -40,11 +40,11 @@ async def gate(world: PostgresWorld, registry: Registry) -> AsyncIterator[Any]:
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not await condition():  # noqa: ASYNC110 (the facts are the server's; it sends no event)
-            await asyncio.sleep(0.005)  # between two looks, not instead of one
+            await asyncio.sleep(0.005)  # between two checks, and not instead of one
 
 
 async def until_waiting(world: PostgresWorld, count: int) -> None:
-    """Until so many calls wait for a lock."""
+    """Waits until this many calls wait for a lock."""
     async with world.connection() as connection:
         await until(lambda: _is(connection, WAITING, count))
 
@@ -53,7 +53,7 @@ async def _is(connection: Any, sql: str, value: object) -> bool:
     return bool(await connection.fetchval(sql) == value)
 
 
-async def test_two_nodes_that_take_at_once_share_without_overlap(
+async def test_concurrent_takes_of_two_nodes_do_not_overlap(
     world: PostgresWorld, registry: Registry, other: Registry, gate: Any
 ):
     await registry.join(1, "a", TIMER)
@@ -71,7 +71,7 @@ async def test_two_nodes_that_take_at_once_share_without_overlap(
 
 
 async def test_a_shard_taken_since_the_snapshot_is_not_taken_again(world: PostgresWorld, registry: Registry, gate: Any):
-    """The newer owner has joined since, too: in the old snapshot it does not live, and must not seem dead."""
+    """The newer owner has joined since, too: in the old snapshot it is not alive, and must not count as dead."""
     await registry.join(1, "a", TIMER)
     async with gate.transaction():
         await gate.execute(SQL["join"], 2, "b", ["timer"], 5.0)
@@ -82,10 +82,10 @@ async def test_a_shard_taken_since_the_snapshot_is_not_taken_again(world: Postgr
     assert (await registry.view()).shards[0] == Holding(2, 1)
 
 
-async def test_a_renewal_in_time_keeps_its_shards_from_a_node_that_saw_it_expired(
+async def test_a_renewal_in_time_keeps_its_shards_although_another_node_read_an_expired_lease(
     world: PostgresWorld, other: Registry, gate: Any
 ):
-    # A renewal counts from when it was checked, not from when its wait was over. Let it outlive that wait.
+    # A renewal counts from its check, not from the end of its wait. The lease must last longer than that wait.
     owner = world.registry(ttl_seconds=60)
     await other.join(LAST, "b", TIMER)
     for node, seconds in enumerate((0.5, 2.0, 8.0, 32.0), start=1):
@@ -97,10 +97,10 @@ async def test_a_renewal_in_time_keeps_its_shards_from_a_node_that_saw_it_expire
             await gate.execute("SELECT FROM leases WHERE node = $1 FOR UPDATE", node)
             renewing = asyncio.create_task(owner.renew(node))
             if not await waits_in_time(gate, renewing):
-                continue  # a busy machine took longer than that lease lasts: again, with a longer one
+                continue  # the busy machine took longer than that lease: repeat with a longer one
             expired = f"SELECT lapses_at <= clock_timestamp() FROM leases WHERE node = {node}"
             await until(lambda expired=expired: _is(gate, expired, True))
-            taking = asyncio.create_task(other.take(LAST, ALL))  # sees one that has expired, and waits
+            taking = asyncio.create_task(other.take(LAST, ALL))  # reads an expired lease, and waits
             await until_waiting(world, 2)
         break
     view, taken = await renewing, await taking
@@ -111,7 +111,7 @@ async def test_a_renewal_in_time_keeps_its_shards_from_a_node_that_saw_it_expire
 
 
 async def waits_in_time(gate: Any, renewing: asyncio.Task[Any]) -> bool:
-    """Whether the renewal saw a lease that was alive, and waits for the gate."""
+    """Returns whether the renewal read a valid lease, and waits for the gate."""
 
     async def is_decided() -> bool:
         return renewing.done() or await _is(gate, WAITING, 1)
@@ -123,12 +123,10 @@ async def waits_in_time(gate: Any, renewing: asyncio.Task[Any]) -> bool:
     return False
 
 
-async def test_a_renewal_that_meets_the_end_of_its_lease_is_refused(
-    world: PostgresWorld, registry: Registry, gate: Any
-):
+async def test_a_renewal_at_the_end_of_its_lease_is_refused(world: PostgresWorld, registry: Registry, gate: Any):
     await registry.join(1, "a", TIMER)
     await registry.take(1, ALL)
-    async with gate.transaction():  # as `take` writes it
+    async with gate.transaction():  # the same write as in `take`
         await gate.execute("UPDATE leases SET ended = true WHERE node = 1")
         await gate.execute("UPDATE shards SET owner = 2, epoch = epoch + 1")
         renewing = asyncio.create_task(registry.renew(1))
@@ -137,7 +135,7 @@ async def test_a_renewal_that_meets_the_end_of_its_lease_is_refused(
         await renewing
 
 
-async def test_a_taker_whose_lease_is_being_ended_gets_nothing(world: PostgresWorld, registry: Registry, gate: Any):
+async def test_a_node_whose_lease_is_being_ended_takes_nothing(world: PostgresWorld, registry: Registry, gate: Any):
     await registry.join(1, "a", TIMER)
     async with gate.transaction():
         await gate.execute("UPDATE leases SET ended = true WHERE node = 1")
@@ -147,7 +145,7 @@ async def test_a_taker_whose_lease_is_being_ended_gets_nothing(world: PostgresWo
     assert (await registry.view()).shards == (Holding(None, 0),) * SHARDS
 
 
-async def test_taking_from_a_expired_node_does_not_end_the_one_that_replaces_it(
+async def test_a_take_from_an_expired_node_does_not_end_its_replacement(
     world: PostgresWorld, registry: Registry, other: Registry, gate: Any
 ):
     await registry.join(1, "a", TIMER)
@@ -163,10 +161,10 @@ async def test_taking_from_a_expired_node_does_not_end_the_one_that_replaces_it(
     assert (await other.take(2, (0,))) | (await taking) == {0: 2}
 
 
-async def test_a_renewal_does_not_wait_for_others(world: PostgresWorld, registry: Registry, gate: Any):
+async def test_a_renewal_does_not_wait_for_other_calls(world: PostgresWorld, registry: Registry, gate: Any):
     await registry.join(1, "a", TIMER)
     async with gate.transaction():
-        await gate.execute(SQL["release"], 9, [0], [0])  # holds the turn until it is committed
+        await gate.execute(SQL["release"], 9, [0], [0])  # holds its place until the commit
         await registry.renew(1)
 
 
@@ -186,6 +184,6 @@ async def test_concurrent_takes_renewals_and_releases_never_deadlock(world: Post
             await node.release(number, taken)
 
     await asyncio.gather(*(churn(number, node) for number, node in enumerate(nodes)))
-    # Each take of a shard has an epoch of its own, and none is left out.
+    # Each take of a shard has its own epoch, and none is skipped.
     assert all(sorted(seen) == list(range(1, len(seen) + 1)) for seen in epochs.values())
     await asyncio.gather(*(node.stop() for node in nodes))

@@ -16,14 +16,14 @@ STEP = 1.0  # more than a test itself takes
 
 
 async def expire(world: World, *still_alive: tuple[Registry, int]) -> None:
-    """Let a ttl pass, in which only these renew."""
+    """Lets a ttl pass, in which only these nodes renew."""
     for _ in range(2):
         await world.pass_time(TTL / 2 + STEP)
         for registry, node in still_alive:
             await registry.renew(node)
 
 
-async def test_all_see_the_same(registry: Registry, other: Registry):
+async def test_all_nodes_have_the_same_view(registry: Registry, other: Registry):
     await registry.join(1, "a", TIMER)
     await other.join(2, "b", ("api", "worker"))
     mine, theirs = await registry.take(1, (0, 1)), await other.take(2, (2,))
@@ -34,7 +34,7 @@ async def test_all_see_the_same(registry: Registry, other: Registry):
         assert (view.held_by(1), view.held_by(2)) == (mine, theirs)
 
 
-async def test_a_living_owner_is_not_robbed(registry: Registry, other: Registry):
+async def test_shards_of_a_living_owner_can_not_be_taken(registry: Registry, other: Registry):
     await registry.join(1, "a", TIMER)
     await other.join(2, "b", TIMER)
     taken = await registry.take(1, (0, 1, 2))
@@ -53,7 +53,7 @@ async def test_renewals_keep_a_lease_alive(registry: Registry, other: Registry, 
     assert (await registry.renew(1)).held_by(1) == taken
 
 
-async def test_a_expired_lease_is_gone_from_the_view_and_can_not_be_renewed(
+async def test_an_expired_lease_is_not_in_the_view_and_can_not_be_renewed(
     registry: Registry, other: Registry, world: World
 ):
     await registry.join(1, "a", TIMER)
@@ -69,12 +69,14 @@ async def test_a_expired_lease_is_gone_from_the_view_and_can_not_be_renewed(
         await registry.join(1, "a", TIMER)
 
 
-async def test_a_expired_owners_shards_are_taken_at_the_next_epoch(registry: Registry, other: Registry, world: World):
+async def test_the_shards_of_an_expired_owner_are_taken_at_the_next_epoch(
+    registry: Registry, other: Registry, world: World
+):
     await registry.join(1, "a", TIMER)
     before = await registry.take(1, ALL)
     await other.join(2, "b", TIMER)
     await expire(world, (other, 2))
-    assert (await other.view()).held_by(1) == before  # free, and yet to be taken
+    assert (await other.view()).held_by(1) == before  # free, and not taken yet
     assert await other.take(2, (5, 6)) == {5: before[5] + 1, 6: before[6] + 1}
     view = await other.view()
     assert view.shards[5] == Holding(2, 2)
@@ -82,7 +84,7 @@ async def test_a_expired_owners_shards_are_taken_at_the_next_epoch(registry: Reg
     assert await other.take(2, ALL) == {shard: 2 for shard in ALL if shard not in (5, 6)}
 
 
-async def test_a_expired_node_takes_nothing_and_can_not_give_up_what_others_took(
+async def test_an_expired_node_takes_nothing_and_can_not_release_shards_that_others_took(
     registry: Registry, other: Registry, world: World
 ):
     await registry.join(1, "a", TIMER)
@@ -96,7 +98,7 @@ async def test_a_expired_node_takes_nothing_and_can_not_give_up_what_others_took
     assert (await other.view()).shards[0] == Holding(2, 2)
 
 
-async def test_a_taker_that_expires_right_after_is_followed_at_the_next_epoch(
+async def test_the_shards_of_a_taker_that_expires_at_once_are_taken_at_the_next_epoch(
     registry: Registry, other: Registry, world: World
 ):
     await registry.join(1, "a", TIMER)
@@ -116,7 +118,7 @@ async def test_a_node_that_left_is_replaced_at_once(registry: Registry, other: R
     assert await other.take(2, ALL) == dict.fromkeys(ALL, 2)
 
 
-async def test_a_node_that_starts_again_fences_only_its_own_name(registry: Registry, other: Registry):
+async def test_a_restarted_node_fences_only_its_own_name(registry: Registry, other: Registry):
     await registry.join(1, "a", TIMER)
     await other.join(2, "b", TIMER)
     await registry.take(1, (0,))
@@ -127,9 +129,7 @@ async def test_a_node_that_starts_again_fences_only_its_own_name(registry: Regis
     assert (await other.renew(2)).held_by(2) == theirs
 
 
-async def test_epochs_of_a_shard_grow_with_each_take_and_with_nothing_else(
-    registry: Registry, other: Registry, world: World
-):
+async def test_the_epoch_of_a_shard_grows_only_with_a_take(registry: Registry, other: Registry, world: World):
     await registry.join(1, "a", TIMER)
     await other.join(2, "b", TIMER)
     seen = [(await registry.take(1, (9,)))[9]]
@@ -145,6 +145,6 @@ async def test_epochs_of_a_shard_grow_with_each_take_and_with_nothing_else(
     assert seen == [1, 2, 3, 4]
 
 
-async def test_a_shard_asked_for_twice_is_taken_once(registry: Registry):
+async def test_a_shard_that_is_requested_twice_is_taken_once(registry: Registry):
     await registry.join(1, "a", TIMER)
     assert await registry.take(1, (0, 0, 1)) == {0: 1, 1: 1}

@@ -1,6 +1,6 @@
-"""A registry as several processes have it, with a way to let time pass for its leases.
+"""A registry as several processes use it, with a way to let time pass for its leases.
 
-No test sleeps. On PostgreSQL, time passes by moving what was written into the past: for a lease that is the same.
+No test sleeps. On PostgreSQL, time passes by moving the stored instants into the past, which has the same effect.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ TTL = 5.0
 
 
 class World(Protocol):
-    """One cluster's registry, as several processes have it."""
+    """One cluster's registry, as several processes use it."""
 
     def registry(self) -> Registry:
-        """Another process's way to it, not yet started."""
+        """The connection of another process, not yet started."""
 
     async def pass_time(self, seconds: float) -> None: ...
 
@@ -54,7 +54,7 @@ class PostgresWorld:
         self.url = url
 
     def registry(self, ttl_seconds: float = TTL, call_seconds: float = 10.0) -> PostgresRegistry:
-        return PostgresRegistry(self.url, ttl_seconds, call_seconds)  # patient: the machine may be busy
+        return PostgresRegistry(self.url, ttl_seconds, call_seconds)  # long timeouts: the machine may be busy
 
     async def pass_time(self, seconds: float) -> None:
         async with self.connection() as connection:

@@ -1,9 +1,9 @@
-"""A process that uses a store and says on stdout what was acknowledged, until it is killed.
+"""A process that uses a store and prints acknowledged writes on stdout, until it is killed.
 
-python child.py BACKEND FOLDER create          creates jobs without end; prints each id once it was answered
+python child.py BACKEND FOLDER create          creates jobs without end; prints each id after its commit
 python child.py BACKEND FOLDER full BYTES      creates until a file may grow no more, then again when it may
-python child.py BACKEND FOLDER storm           creates, changes, purges, encrypts again without end; prints now and then
-python child.py BACKEND FOLDER open            opens the store, prints what came of it
+python child.py BACKEND FOLDER storm           creates, changes, purges, reencrypts without end; prints now and then
+python child.py BACKEND FOLDER open            opens the store, prints the result
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def create(store: Store) -> None:
 
 
 async def storm(store: Store) -> None:
-    """Each change leaves an entry that says by how many jobs there are more."""
+    """Each change writes an entry with the change in the number of jobs."""
 
     async def client(number: int) -> None:
         known: list[str] = []
@@ -67,7 +67,7 @@ async def storm(store: Store) -> None:
 
 
 async def fill(store: Store, most_bytes: int) -> None:
-    """Answers after the limit must say Overloaded; after it is lifted, writes go on."""
+    """Commands after the limit must raise Overloaded; after it is lifted, writes continue."""
     unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, unlimited[1]))
     refused = 0

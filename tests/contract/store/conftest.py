@@ -1,4 +1,4 @@
-"""The stores that must pass this suite. A backend is what passes it."""
+"""The stores that must pass this suite."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from duetime.store.sqlite.connection import FILE_NAME
 from samples import NOW, one
 from store.postgres_server import emptied_database, patient_store, rows_of
 
-DATABASE = "DUETIME_TEST_DATABASE"  # where a test's child process finds the test's database
+DATABASE = "DUETIME_TEST_DATABASE"  # the variable with the URL of the test's database, for its child processes
 
 
 class MakeStore(Protocol):
@@ -41,18 +41,18 @@ def backend(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def several_connections() -> None:
-    """For tests that write at once: PostgreSQL's stores have all their writing connections."""
+    """For tests with concurrent writes: PostgreSQL's stores have all their writer connections."""
 
 
 @pytest.fixture
 async def make_store(
     request: pytest.FixtureRequest, backend: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> MakeStore:
-    """Makes a store, not yet started, on the same data each time."""
+    """Makes a store that is not started, each time on the same data."""
     if backend == "postgres":
         monkeypatch.setenv(DATABASE, await emptied_database())
         if "several_connections" not in request.fixturenames:
-            # Most tests write one thing after the other. One connection is opened for them, and plans what they need.
+            # Most tests write one command after the other. They need one connection, which plans only their statements.
             monkeypatch.setattr(writer, "WRITER_CONNECTIONS", 1)
             monkeypatch.setattr(writer_connection, "OF_A_BURST", ())
     return lambda capacity=UNBOUNDED: FACTORIES[backend](tmp_path, capacity)
@@ -68,7 +68,7 @@ async def store(make_store: MakeStore) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def raw(backend: str, make_store: MakeStore, tmp_path: Path) -> Raw:
-    """SQL behind the store's back, the same for both."""
+    """SQL that bypasses the store, the same for both."""
 
     async def run(sql: str) -> list[tuple[Any, ...]]:
         if backend == "postgres":

@@ -1,4 +1,4 @@
-"""Creates, changes, purges and reencrypts without a pattern, some of them refused: what keeps count must follow."""
+"""Creates, changes, purges and reencrypts at random, with some refusals: counters must stay exact."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ KINDS = ("create", "batch", "again", "quota", "change", "change", "purge", "purg
 
 
 class Storm:
-    """Eight clients; each sends a few commands at a time, on jobs that it has seen. An operation is one command."""
+    """Eight clients; each sends a few commands at a time, on jobs that it has read. An operation is one command."""
 
     def __init__(self, store: Store, seed: int, quota: int) -> None:
         """`quota`: jobs that one of the users may create in a day."""
         self._store = store
         self._quota = Quota(TENANT, "bob", Limit("jobs", quota, DAY))
-        self._chance = random.Random(seed)
-        self._known: list[list[tuple[str, str, int]]] = [[] for _ in range(8)]  # of each: tenant, job, version
-        self.done: Counter[str] = Counter()  # by kind and by what came of it
+        self._rng = random.Random(seed)
+        self._known: list[list[tuple[str, str, int]]] = [[] for _ in range(8)]  # by client: tenant, job, version
+        self.done: Counter[str] = Counter()  # by kind and by result
         self.entries = 0  # that must be in the audit
         self.operations = 0
 
@@ -37,33 +37,33 @@ class Storm:
 
     async def _client(self, operations: int, known: list[tuple[str, str, int]]) -> None:
         while operations > 0:
-            commands = [self._command(known) for _ in range(self._chance.choice((1, 2, 10, 40)))]
+            commands = [self._command(known) for _ in range(self._rng.choice((1, 2, 10, 40)))]
             operations -= sum(map(_weight, commands))
             for command, answer in zip(commands, await self._store.apply(commands), strict=True):
                 self._note(command, answer, known)
 
     def _definition(self) -> JobSpec:
-        text = self._chance.choice(("", 'ü\n"\x00\\', "x" * 700)) * self._chance.randrange(3)
-        return spec(key="one" if self._chance.random() < 0.04 else None, description=text)
+        text = self._rng.choice(("", 'ü\n"\x00\\', "x" * 700)) * self._rng.randrange(3)
+        return spec(key="one" if self._rng.random() < 0.04 else None, description=text)
 
     def _command(self, known: list[tuple[str, str, int]]) -> c.Command:
-        kind = self._chance.choice(KINDS)
+        kind = self._rng.choice(KINDS)
         if kind in ("create", "batch", "again", "quota") or not known:
-            tenant = TENANT if kind == "quota" else self._chance.choice(TENANTS)
-            count = self._chance.randrange(2, 20) if kind == "batch" else 1
+            tenant = TENANT if kind == "quota" else self._rng.choice(TENANTS)
+            count = self._rng.randrange(2, 20) if kind == "batch" else 1
             jobs = tuple(new_job(self._definition(), tenant=tenant) for _ in range(count))
-            record = c.IdempotencyRecord(tenant, f"{self._chance.randrange(50)}", "f", "r") if kind == "again" else None
+            record = c.IdempotencyRecord(tenant, f"{self._rng.randrange(50)}", "f", "r") if kind == "again" else None
             noted = (entry_of("job.create", jobs[0].job_id),)
             return c.CreateJobs(NOW, jobs, record, self._quota if kind == "quota" else None, noted)
-        tenant, job_id, version = self._chance.choice(known)
-        if self._chance.random() < 0.1:
-            job_id, version = self._chance.choice(((new_id(), version), (job_id, version + 1)))
+        tenant, job_id, version = self._rng.choice(known)
+        if self._rng.random() < 0.1:
+            job_id, version = self._rng.choice(((new_id(), version), (job_id, version + 1)))
         if kind == "change":
             noted_change = entry_of("job.change", job_id)
             return change_of(job_id, self._definition(), version, tenant=tenant, audit=noted_change)
         if kind == "purge":
             return c.PurgeJob(tenant, job_id, audit=entry_of("job.purge", job_id))
-        others = [(job, version) for _, job, version in self._chance.sample(known, min(20, len(known)))]
+        others = [(job, version) for _, job, version in self._rng.sample(known, min(20, len(known)))]
         return c.Reencrypt(tuple((job, version, self._definition()) for job, version in dict(others).items()))
 
     def _note(self, command: c.Command, answer: Any, known: list[tuple[str, str, int]]) -> None:

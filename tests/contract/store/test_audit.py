@@ -1,4 +1,4 @@
-"""Who changed what: one entry for each change and none for what was refused, in chains that can't be altered unseen."""
+"""The audit: one entry for each change and none for a refused command, in chains in which every change is detected."""
 
 from __future__ import annotations
 
@@ -71,10 +71,10 @@ async def a_dead_letter(store: Store, node: int) -> str:
     return claim.execution_id
 
 
-# One entry for what changed
+# One entry for each change
 
 
-async def test_each_command_that_changes_something_leaves_its_entry_and_no_other(store: Store, node: int):
+async def test_each_command_that_changes_something_writes_exactly_its_entry(store: Store, node: int):
     dead, waiting = await a_dead_letter(store, node), await add_execution(store, await add_job(store))
     job, run_id = new_job(), new_id()
     job_id = job.job_id
@@ -106,7 +106,7 @@ async def test_each_command_that_changes_something_leaves_its_entry_and_no_other
     assert (await verified(store)).broken is None
 
 
-async def test_what_stands_together_in_one_commit_is_one_page_in_its_order(store: Store):
+async def test_entries_of_one_commit_are_one_page_in_their_order(store: Store):
     job = new_job()
     answers = await store.apply(
         [
@@ -122,7 +122,7 @@ async def test_what_stands_together_in_one_commit_is_one_page_in_its_order(store
     assert await actions(store) == ["job.create", "job.pause", "job.resume", "job.purge"]
 
 
-async def test_a_batch_may_leave_one_entry_or_one_for_each(store: Store):
+async def test_a_batch_can_write_one_entry_or_one_per_job(store: Store):
     jobs = tuple(new_job() for _ in range(3))
     batch = entry_of("job.create", after={"jobs": [job.job_id for job in jobs]})
     assert await one(store, c.CreateJobs(NOW, jobs, audit=(batch,))) is None
@@ -151,7 +151,7 @@ async def test_a_purge_of_several_pages_records_the_cancellation_and_one_purge(s
     assert sorted(await entries(store), key=lambda it: it.action) == gone
 
 
-async def test_what_duetime_does_by_itself_is_its_own_entry(store: Store):
+async def test_an_action_of_duetime_itself_has_its_own_entry(store: Store):
     job_id = await add_job(store)
     assert await one(store, c.PauseJob(NOW + 5, TENANT, job_id, "duetime", "it fails again and again")) == "PAUSED"
     assert await one(store, c.PauseJob(NOW + 6, TENANT, job_id, "duetime", "it fails again and again")) == "PAUSED"
@@ -161,7 +161,7 @@ async def test_what_duetime_does_by_itself_is_its_own_entry(store: Store):
     ]
 
 
-async def test_the_engines_other_commands_leave_none(store: Store, node: int):
+async def test_other_commands_of_the_engine_write_no_entry(store: Store, node: int):
     job_id = await add_job(store)
     _, (claim,) = await fire(store, node, NOW + MINUTE, job_id)
     await finish(store, node, NOW + MINUTE, ended(claim))
@@ -172,7 +172,7 @@ async def test_the_engines_other_commands_leave_none(store: Store, node: int):
     assert await entries(store) == []
 
 
-async def test_the_store_fills_in_what_it_was_and_is(store: Store, node: int):
+async def test_the_store_fills_in_the_values_before_and_after(store: Store, node: int):
     job_id = await add_job(store)
     waiting = await add_execution(store, job_id, NOW)
     (claim,) = await claim_waiting(store, node, NOW, 1)
@@ -192,17 +192,17 @@ async def test_the_store_fills_in_what_it_was_and_is(store: Store, node: int):
     ]
 
 
-async def test_a_redrive_names_what_it_drove(store: Store, node: int):
+async def test_the_entry_of_a_redrive_names_the_redriven_executions(store: Store, node: int):
     dead, gone, new = await a_dead_letter(store, node), new_id(), new_id()
     command = c.Redrive(NOW, TENANT, ((dead, new), (gone, new_id())), entry_of("dead_letters.redrive"))
     assert await one(store, command) == [(dead, new)]
     assert [found.after for found in await entries(store)] == [{"executions": [{"dead": dead, "new": new}]}]
 
 
-# None for what changed nothing
+# No entry without a change
 
 
-async def test_what_changes_nothing_leaves_no_entry(store: Store, node: int):
+async def test_a_command_that_changes_nothing_writes_no_entry(store: Store, node: int):
     paused, cancelled = await add_job(store), await add_job(store)
     record = c.IdempotencyRecord(TENANT, "k", "f", "the answer")
     await store.apply(
@@ -227,7 +227,7 @@ async def test_what_changes_nothing_leaves_no_entry(store: Store, node: int):
     assert await actions(store) == ["kept"] * 5
 
 
-async def test_what_is_refused_leaves_no_entry(store: Store, node: int):
+async def test_a_refused_command_writes_no_entry(store: Store, node: int):
     await add_job(store, spec(key="taken"))
     job_id, cancelled = await add_job(store), await add_job(store)
     await one(store, c.CancelJob(NOW, TENANT, cancelled))
@@ -249,7 +249,7 @@ async def test_what_is_refused_leaves_no_entry(store: Store, node: int):
         (change_of(job_id, spec(key="taken"), audit=lost), Conflict),
         (change_of(cancelled, spec(), 2, audit=lost), Conflict),
         (change_of(new_id(), spec(), audit=lost), NotFound),
-        (change_of(job_id, spec(), replan=True, due_at=2**70, audit=lost), Conflict),  # when all else is written
+        (change_of(job_id, spec(), replan=True, due_at=2**70, audit=lost), Conflict),  # after all other writes
         (c.PauseJob(NOW, TENANT, cancelled, "ann", "", lost), Conflict),
         (c.PauseJob(NOW, "other", job_id, "ann", "", lost), NotFound),
         (c.ResumeJob(NOW, TENANT, job_id, 1, None, None, lost), Conflict),
@@ -268,7 +268,7 @@ async def test_what_is_refused_leaves_no_entry(store: Store, node: int):
     assert await store.list_audit_pages(BEFORE_ALL, 10) == []
 
 
-async def test_what_does_not_fit_leaves_no_entry(make_store: MakeStore):
+async def test_a_create_without_room_writes_no_entry(make_store: MakeStore):
     store = make_store(Capacity(most_jobs=1))
     await store.start()
     kept = new_job()
@@ -278,7 +278,7 @@ async def test_what_does_not_fit_leaves_no_entry(make_store: MakeStore):
     await store.stop()
 
 
-async def test_of_creates_that_share_a_commit_those_that_are_refused_leave_none(store: Store):
+async def test_refused_creates_in_a_shared_commit_write_no_entry(store: Store):
     await add_job(store, spec(key="taken"))
     jobs = [new_job(spec(key="taken") if n in (2, 5) else None) for n in range(8)]
     answers = await store.apply([create(job) for job in jobs])
@@ -288,8 +288,8 @@ async def test_of_creates_that_share_a_commit_those_that_are_refused_leave_none(
     assert (await verified(store)).entries == 6
 
 
-async def test_of_creates_that_share_a_commit_none_is_noted_twice_because_of_a_later_one(store: Store):
-    """Those of another instant or user are another page: the first may be through when the next is refused."""
+async def test_a_refused_create_does_not_duplicate_entries_of_its_commit(store: Store):
+    """Changes of another instant or user are another page: the first may be committed when the next is refused."""
     quotas = [Quota(TENANT, user, Limit("jobs", 2, DAY)) for user in ("ann", "bob")]
     jobs = [new_job() for _ in range(6)]
     creates = [create(job, quota=quotas[n // 3]) for n, job in enumerate(jobs)]
@@ -302,7 +302,7 @@ async def test_of_creates_that_share_a_commit_none_is_noted_twice_because_of_a_l
     assert [found.resource for found in await entries(store)] == kept
 
 
-async def test_a_refused_command_takes_only_its_own_entry_along(store: Store):
+async def test_a_refused_command_removes_only_its_own_entry(store: Store):
     await add_job(store, spec(key="taken"))
     first, refused, last = new_job(), new_job(spec(key="taken")), new_job()
     paused = c.PauseJob(NOW, TENANT, first.job_id, "ann", "", entry_of("job.pause", first.job_id))
@@ -312,7 +312,7 @@ async def test_a_refused_command_takes_only_its_own_entry_along(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_many_callers_at_once_each_leaves_what_it_changed(store: Store):
+async def test_each_of_many_concurrent_callers_writes_its_entry(store: Store):
     await add_job(store, spec(key="taken"))
     jobs = [new_job(spec(key="taken") if n % 10 == 0 else None) for n in range(300)]
     answers = await asyncio.gather(*(one(store, create(job)) for job in jobs))
@@ -324,11 +324,11 @@ async def test_of_many_callers_at_once_each_leaves_what_it_changed(store: Store)
     assert (await verified(store)).broken is None
 
 
-# What is asked of it
+# Reads
 
 
 async def some_entries(store: Store) -> list[Entry]:
-    """By three, of two kinds, at ten instants; one in ten is of another tenant."""
+    """Entries of three users, of two kinds, at ten instants; one in ten is of another tenant."""
     other = LOCAL
     made = []
     for n in range(20):
@@ -386,7 +386,7 @@ async def test_pages_of_entries_are_together_the_whole_list(store: Store, limit:
     assert numbers == sorted(set(numbers), reverse=True)
 
 
-async def test_a_job_that_was_created_in_a_batch_is_found_by_its_id(store: Store):
+async def test_the_entry_of_a_job_created_in_a_batch_is_found_by_the_jobs_id(store: Store):
     jobs, others = tuple(new_job() for _ in range(3)), tuple(new_job() for _ in range(3))
     batch, theirs = (entry_of("job.create", after={"jobs": [job.job_id for job in page]}) for page in (jobs, others))
     await store.apply([c.CreateJobs(NOW, jobs, audit=(batch,)), c.CreateJobs(NOW, others, audit=(theirs,))])
@@ -422,7 +422,7 @@ async def pages_of(store: Store) -> dict[int, list[Any]]:
     return chains
 
 
-async def test_every_page_is_linked_to_the_one_before_from_the_first_on(store: Store):
+async def test_every_page_is_linked_to_the_page_before_it(store: Store):
     for n in range(10):
         keys = [c.AddKey(NOW, new_key(f"{n}-{m}"), entry_of("key.create", f"{n}-{m}")) for m in range(1 + n % 3)]
         await store.apply(keys)
@@ -439,7 +439,7 @@ async def test_every_page_is_linked_to_the_one_before_from_the_first_on(store: S
     assert found.heads == {chain: (pages[-1].link, pages[-1].hash) for chain, pages in chains.items()}
 
 
-async def test_pages_are_listed_from_any_place_on(store: Store):
+async def test_pages_can_be_listed_from_any_place(store: Store):
     for n in range(7):
         await one(store, c.AddKey(NOW, new_key(f"{n}"), entry_of("key.create", f"{n}")))
     pages = await store.list_audit_pages(BEFORE_ALL, 100)
@@ -448,7 +448,7 @@ async def test_pages_are_listed_from_any_place_on(store: Store):
         assert await store.list_audit_pages((page.chain, page.link), 2) == pages[n + 1 : n + 3]
 
 
-async def test_a_store_that_is_opened_again_goes_on_with_its_chains(make_store: MakeStore):
+async def test_a_reopened_store_continues_its_chains(make_store: MakeStore):
     heads: dict[int, tuple[int, str]] = {}
     for n in range(4):
         store = make_store()
@@ -500,18 +500,18 @@ async def chain_of_four(store: Store) -> None:
 
 
 @pytest.mark.parametrize("tampering", TAMPERED)
-async def test_what_was_tampered_with_is_noticed(store: Store, raw: Raw, tampering: str):
+async def test_tampering_is_detected(store: Store, raw: Raw, tampering: str):
     await chain_of_four(store)
     before = await verified(store)
     assert (before.broken, before.entries, [link for link, _ in before.heads.values()]) == (None, 8, [4])
     for sql in TAMPERED[tampering]:
         await raw(sql)
     assert (await verified(store, before.heads)).broken is not None
-    if not tampering.startswith(("a removed last page", "everything")):  # which only the heads of before show
+    if not tampering.startswith(("a removed last page", "everything")):  # these are detected only by earlier heads
         assert (await verified(store)).broken is not None
 
 
-async def test_an_entry_that_no_link_covers_is_noticed(store: Store, raw: Raw, backend: str):
+async def test_an_entry_that_no_link_covers_is_detected(store: Store, raw: Raw, backend: str):
     """It would be listed like any other."""
     await chain_of_four(store)
     forged = entry_of("job.purge", "key-9").text

@@ -1,4 +1,4 @@
-"""The audit is bounded: its oldest links are exported and go, up to a checkpoint that the rest is verified from."""
+"""The audit is bounded: its oldest links are exported and removed, and the rest is verified from a checkpoint."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def pages_of(store: Store) -> list[AuditPage]:
 
 
 async def cut(store: Store, link: int) -> AuditPage:
-    """Prune the one chain that there is up to this link."""
+    """Prunes the only chain up to this link."""
     (page,) = [page for page in await pages_of(store) if page.link == link]
     assert await one(store, c.PruneAudit(NOW + DAY, page.chain, link, page.hash)) == 2 * link
     return page
@@ -45,7 +45,7 @@ def in_one_chain(store: Store) -> None:
 # Up to a checkpoint
 
 
-async def test_what_is_left_is_verified_from_the_checkpoint_on(store: Store):
+async def test_the_remaining_links_are_verified_from_the_checkpoint(store: Store):
     await chain_of_four(store)
     before = await verified(store)
     page = await cut(store, 2)
@@ -58,7 +58,7 @@ async def test_what_is_left_is_verified_from_the_checkpoint_on(store: Store):
     assert (after.broken, after.entries, after.heads) == (None, 4, before.heads)
 
 
-async def test_a_chain_that_was_pruned_as_a_whole_goes_on_from_its_checkpoint(make_store: MakeStore):
+async def test_a_chain_that_was_pruned_as_a_whole_continues_from_its_checkpoint(make_store: MakeStore):
     store = make_store()
     await store.start()
     await chain_of_four(store)
@@ -67,7 +67,7 @@ async def test_a_chain_that_was_pruned_as_a_whole_goes_on_from_its_checkpoint(ma
     assert await pages_of(store) == []
     assert (await verified(store, heads)).broken is None
     await store.stop()
-    store = make_store()  # nothing of it is remembered elsewhere
+    store = make_store()  # without cached state
     await store.start()
     in_one_chain(store)
     await add_entry(store, "next")
@@ -87,7 +87,7 @@ async def test_pruning_up_to_the_same_link_again_changes_nothing(store: Store):
     assert (checkpoint.link, checkpoint.at) == (2, NOW + DAY)
 
 
-async def test_only_a_link_that_is_there_with_that_hash_can_be_pruned_to(store: Store):
+async def test_a_chain_can_be_pruned_only_up_to_an_existing_link_with_that_hash(store: Store):
     await chain_of_four(store)
     page = (await pages_of(store))[1]
     for chain, link, hash_hex in (
@@ -114,7 +114,7 @@ CUTS = {
 
 
 @pytest.mark.parametrize("harm", CUTS)
-async def test_a_cut_that_has_no_checkpoint_is_noticed(store: Store, raw: Raw, harm: str):
+async def test_a_cut_without_a_checkpoint_is_detected(store: Store, raw: Raw, harm: str):
     await chain_of_four(store)
     await cut(store, 2)
     for sql in CUTS[harm]:
@@ -122,8 +122,8 @@ async def test_a_cut_that_has_no_checkpoint_is_noticed(store: Store, raw: Raw, h
     assert (await verified(store)).broken is not None
 
 
-async def test_a_checkpoint_that_does_not_fit_to_heads_of_before_is_noticed(store: Store):
-    """So a database is compared with the files that its chains were exported to."""
+async def test_a_checkpoint_that_contradicts_earlier_heads_is_detected(store: Store):
+    """A database is compared in this way with the files of its exported chains."""
     await chain_of_four(store)
     page = await cut(store, 2)
     assert (await verified(store, {page.chain: (2, page.hash)})).broken is None
@@ -136,7 +136,7 @@ async def test_a_checkpoint_that_does_not_fit_to_heads_of_before_is_noticed(stor
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where it is exported to."""
+    """The folder of the exports."""
     made = tmp_path / "exports"
     made.mkdir()
     (made / "in the way").touch()
@@ -152,7 +152,7 @@ async def prune_all(pruning: AuditRetention, now: int) -> None:
         continue
 
 
-async def test_what_is_over_its_age_is_exported_and_removed_and_what_is_younger_stays(store: Store, folder: Path):
+async def test_links_beyond_the_age_are_exported_and_removed_and_younger_ones_stay(store: Store, folder: Path):
     for day in range(20):
         await add_entry(store, f"key-{day}", NOW + day * DAY)
     heads = (await verified(store)).heads
@@ -170,7 +170,7 @@ async def test_what_is_over_its_age_is_exported_and_removed_and_what_is_younger_
     assert exported.heads == found, "the files end where the database goes on"
 
 
-async def test_a_chain_is_left_alone_until_its_oldest_link_is_a_week_over_its_age(store: Store, folder: Path):
+async def test_a_chain_is_not_pruned_until_its_oldest_link_exceeds_the_age_by_a_week(store: Store, folder: Path):
     in_one_chain(store)
     for day in range(9):
         await add_entry(store, f"key-{day}", NOW + day * DAY)
@@ -182,7 +182,7 @@ async def test_a_chain_is_left_alone_until_its_oldest_link_is_a_week_over_its_ag
     assert len(files_of(folder)) == 1
 
 
-async def test_a_long_chain_goes_page_by_page_and_the_files_follow_each_other(
+async def test_a_long_chain_is_pruned_page_by_page_into_consecutive_files(
     store: Store, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("duetime.engine.audit_retention.LINKS", 4)
@@ -198,7 +198,7 @@ async def test_a_long_chain_goes_page_by_page_and_the_files_follow_each_other(
     assert (exported.broken, exported.entries, len(files_of(folder))) == (None, 10, 3)
 
 
-async def test_nothing_is_removed_that_could_not_be_exported(store: Store, folder: Path):
+async def test_links_that_could_not_be_exported_are_not_removed(store: Store, folder: Path):
     await chain_of_four(store)
     with pytest.raises(OSError, match="in the way"):
         await prune_all(retention(store, folder / "in the way"), NOW + 2 * KEPT)
@@ -215,7 +215,7 @@ async def test_a_chain_that_was_altered_is_neither_exported_nor_removed(store: S
     assert files_of(folder) == []
 
 
-async def test_an_export_that_was_not_followed_by_its_pruning_is_simply_repeated(store: Store, folder: Path):
+async def test_an_export_without_its_prune_is_repeated(store: Store, folder: Path):
     await chain_of_four(store)
     for link in (2, 4):
         pages = [page for page in await pages_of(store) if page.link <= link]

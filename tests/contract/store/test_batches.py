@@ -1,4 +1,4 @@
-"""Commands given together: each atomic, each fails alone, all in their order, and all durable or none."""
+"""Batches of commands: each is atomic, each fails alone, all apply in order, and all are durable or none."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ async def test_results_are_in_the_order_of_their_commands(store: Store):
     ) == [None, JobStatus.PAUSED, JobStatus.PENDING, execution_id, []]
 
 
-async def test_a_command_sees_what_those_before_it_in_its_batch_did(store: Store):
+async def test_a_command_sees_the_changes_of_earlier_commands_of_its_batch(store: Store):
     job_id = await add_job(store)
     purged, gone = await store.apply([c.PurgeJob(TENANT, job_id), c.CancelJob(NOW, TENANT, job_id)])
     assert purged is False
     assert isinstance(gone, NotFound)
 
 
-async def test_a_command_that_is_refused_spoils_no_other(store: Store, node: int):
+async def test_a_refused_command_does_not_affect_others(store: Store, node: int):
     await add_job(store, spec(key="taken"))
     good = [new_job() for _ in range(3)]
     answers = await store.apply(
@@ -62,7 +62,7 @@ async def test_a_command_that_is_refused_spoils_no_other(store: Store, node: int
     assert await totals(store) == await recount(store)
 
 
-async def test_a_command_that_cannot_be_written_at_all_spoils_no_other(store: Store):
+async def test_a_command_that_cannot_be_written_does_not_affect_others(store: Store):
     unwritable = new_job(spec(name="a lone surrogate: \ud800"))
     good = [new_job() for _ in range(3)]
     first, refused, *rest = await store.apply([c.CreateJobs(NOW, (job,)) for job in (good[0], unwritable, *good[1:])])
@@ -71,7 +71,7 @@ async def test_a_command_that_cannot_be_written_at_all_spoils_no_other(store: St
     assert await store.count_jobs(JobQuery(TENANT)) == 3
 
 
-async def test_a_refused_create_of_many_leaves_no_job_no_timer_and_no_count(store: Store):
+async def test_a_refused_create_of_many_jobs_leaves_no_job_timer_or_count(store: Store):
     await add_job(store, spec(key="taken"))
     before = await snapshot(store)
     jobs = (*(new_job() for _ in range(50)), new_job(spec(key="taken")))
@@ -94,14 +94,14 @@ async def test_concurrent_callers_each_get_their_own_results(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_concurrent_creates_with_one_key_one_succeeds(store: Store):
+async def test_one_of_several_concurrent_creates_with_the_same_key_succeeds(store: Store):
     answers = await asyncio.gather(*(one(store, c.CreateJobs(NOW, (new_job(spec(key="one")),))) for _ in range(50)))
     assert sum(answer is None for answer in answers) == 1
     assert sum(isinstance(answer, Conflict) for answer in answers) == 49
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_many_callers_with_one_idempotency_key_one_creates_and_all_get_its_answer(store: Store):
+async def test_concurrent_creates_with_one_idempotency_key_create_once_and_return_the_same_response(store: Store):
     record = c.IdempotencyRecord(TENANT, "k", "f", "the answer")
     answers = await asyncio.gather(*(one(store, c.CreateJobs(NOW, (new_job(),), record)) for _ in range(50)))
     assert sorted(map(str, answers)) == ["None"] + ["the answer"] * 49
@@ -109,7 +109,7 @@ async def test_of_many_callers_with_one_idempotency_key_one_creates_and_all_get_
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_many_changes_of_one_version_one_holds(store: Store):
+async def test_one_of_several_concurrent_changes_of_a_version_succeeds(store: Store):
     job_id = await add_job(store)
     job = spec("every 2m")
     change = c.ChangeJob(NOW, TENANT, job_id, 1, None, job.name, job.type, True, NOW + MINUTE, job)
@@ -118,7 +118,7 @@ async def test_of_many_changes_of_one_version_one_holds(store: Store):
     assert (await job_of(store, job_id)).version == 2
 
 
-async def test_a_read_sees_every_write_that_was_answered(store: Store):
+async def test_a_read_sees_every_acknowledged_write(store: Store):
     for _ in range(50):
         job_id = await add_job(store)
         assert await store.get_job(TENANT, job_id) is not None

@@ -1,4 +1,4 @@
-"""How much there may be: what is full refuses what would add, and nothing else. The load is what a recount gives."""
+"""Limits of a store: a full store refuses only commands that add. The load equals a recount."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def size(description: str | None = None) -> int:
 
 
 async def counted(raw: Raw) -> Load:
-    """Row by row; each row's own size is what its definition says. Each tenant's counters say the same of its rows."""
+    """Counts row by row; the size of a row must match its definition, and the counters of each tenant its rows."""
     assert await raw("SELECT count(*) FROM jobs WHERE size <> octet_length(spec) + 512") == [(0,)]
     by_tenant = {tenant: (jobs, size) for tenant, jobs, size in await raw(ROWS)}
     assert {tenant: (jobs, size) for tenant, jobs, size in await raw(COUNTERS)} == by_tenant
@@ -59,7 +59,7 @@ async def test_an_empty_store_holds_nothing(store: Store):
     assert await store.get_load() == Load(0, 0)
 
 
-async def test_a_store_that_has_as_many_jobs_as_it_may_refuses_more(make_store: MakeStore):
+async def test_a_store_with_the_most_jobs_refuses_more(make_store: MakeStore):
     store = await filled(make_store, Capacity(most_jobs=3), new_job(), new_job())
     assert figures(await one(store, c.CreateJobs(NOW, (new_job(), new_job())))) == ("job_count", 2, 3, 2)
     assert await one(store, c.CreateJobs(NOW, (new_job(tenant="other"),))) is None
@@ -70,7 +70,7 @@ async def test_a_store_that_has_as_many_jobs_as_it_may_refuses_more(make_store: 
     await store.stop()
 
 
-async def test_a_store_that_has_as_many_bytes_as_it_may_refuses_more(make_store: MakeStore):
+async def test_a_store_with_the_most_bytes_refuses_more(make_store: MakeStore):
     store = await filled(make_store, Capacity(most_bytes=3 * size()), new_job(), new_job())
     assert figures(await one(store, c.CreateJobs(NOW, (new_job(spec(description="x")),)))) == (
         "memory", 2 * size(), 3 * size(), size("x"),
@@ -83,7 +83,7 @@ async def test_a_store_that_has_as_many_bytes_as_it_may_refuses_more(make_store:
     await store.stop()
 
 
-async def test_of_a_commit_that_finds_room_for_some_those_pass(make_store: MakeStore):
+async def test_creates_of_one_commit_pass_as_far_as_there_is_room(make_store: MakeStore):
     store = await filled(make_store, Capacity(most_jobs=5), new_job())
     creates = [c.CreateJobs(NOW, tuple(new_job() for _ in range(count))) for count in (2, 3, 1, 1, 1)]
     answers = await store.apply(creates)
@@ -95,7 +95,7 @@ async def test_of_a_commit_that_finds_room_for_some_those_pass(make_store: MakeS
 
 
 @pytest.mark.parametrize("replan", [True, False])
-async def test_a_job_grows_only_as_far_as_there_is_room_and_shrinks_always(
+async def test_a_job_can_grow_as_far_as_there_is_room_and_can_always_shrink(
     make_store: MakeStore, raw: Raw, replan: bool
 ):
     job, other = new_job(spec(description="x" * 100)), new_job()
@@ -118,7 +118,7 @@ async def test_a_job_grows_only_as_far_as_there_is_room_and_shrinks_always(
     await store.stop()
 
 
-async def test_a_store_that_holds_more_than_it_now_may_lets_jobs_shrink_and_go(make_store: MakeStore, raw: Raw):
+async def test_jobs_of_an_overfull_store_can_shrink_and_be_removed(make_store: MakeStore, raw: Raw):
     jobs = [new_job(spec(description="x" * 500)) for _ in range(5)]
     await (await filled(make_store, Capacity(), *jobs)).stop()
     store = make_store(Capacity(2, 1000))
@@ -134,7 +134,7 @@ async def test_a_store_that_holds_more_than_it_now_may_lets_jobs_shrink_and_go(m
     await store.stop()
 
 
-async def test_of_two_reasons_to_refuse_a_change_both_stores_tell_the_same(make_store: MakeStore):
+async def test_both_stores_report_the_same_one_of_two_reasons_to_refuse_a_change(make_store: MakeStore):
     jobs = [new_job(spec(key="taken")), new_job()]
     await (await filled(make_store, Capacity(), *jobs)).stop()
     full = make_store(Capacity(2, 100))
@@ -146,7 +146,7 @@ async def test_of_two_reasons_to_refuse_a_change_both_stores_tell_the_same(make_
 
 
 @pytest.mark.parametrize("capacity", [Capacity(most_jobs=2), Capacity(most_bytes=2 * size())])
-async def test_after_a_purge_there_is_room_again(make_store: MakeStore, raw: Raw, capacity: Capacity):
+async def test_a_purge_makes_room(make_store: MakeStore, raw: Raw, capacity: Capacity):
     jobs = [new_job(), new_job()]
     store = await filled(make_store, capacity, *jobs)
     assert isinstance(await one(store, c.CreateJobs(NOW, (new_job(),))), InsufficientStorage)
@@ -163,7 +163,7 @@ async def test_after_a_purge_there_is_room_again(make_store: MakeStore, raw: Raw
     await store.stop()
 
 
-async def test_a_purge_of_several_pages_gives_its_room_back_once_at_its_end(make_store: MakeStore, raw: Raw):
+async def test_a_purge_of_several_pages_returns_its_room_once_at_its_end(make_store: MakeStore, raw: Raw):
     store = await filled(make_store, Capacity(most_jobs=1), job := new_job())
     for n in range(4):
         await add_execution(store, job.job_id, NOW + n)
@@ -173,7 +173,7 @@ async def test_a_purge_of_several_pages_gives_its_room_back_once_at_its_end(make
     await store.stop()
 
 
-async def test_what_is_refused_for_another_reason_changes_no_load(make_store: MakeStore, raw: Raw):
+async def test_a_command_refused_for_another_reason_does_not_change_the_load(make_store: MakeStore, raw: Raw):
     job = new_job(spec(key="taken"))
     store = await filled(make_store, Capacity(10, 10_000), job, other := new_job())
     before = await store.get_load()
@@ -192,7 +192,7 @@ async def test_what_is_refused_for_another_reason_changes_no_load(make_store: Ma
     await store.stop()
 
 
-async def test_a_definition_counts_by_its_bytes_as_they_are_stored(store: Store, raw: Raw):
+async def test_a_definition_counts_with_its_stored_bytes(store: Store, raw: Raw):
     texts = ["ü🕰", "\x00\x1f", '"quoted" \\ \\u0000', "\u2028</script>", "1e400"]
     for text in texts:
         await add_job(store, spec(description=text, tags={"a": text[:2]} if "\x00" not in text else {}))
@@ -203,14 +203,12 @@ async def test_a_definition_counts_by_its_bytes_as_they_are_stored(store: Store,
     assert await store.get_load() == await counted(raw)
 
 
-# After whatever was done
+# After any operations
 
 
 @pytest.mark.usefixtures("several_connections")
 @pytest.mark.parametrize("operations", [3000, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.soak])])
-async def test_after_many_mixed_operations_the_load_is_what_a_recount_gives(
-    make_store: MakeStore, raw: Raw, operations: int
-):
+async def test_the_load_equals_a_recount_after_many_mixed_operations(make_store: MakeStore, raw: Raw, operations: int):
     store = make_store(Capacity(most_jobs=operations // 10, most_bytes=70 * operations))
     await store.start()
     storm = Storm(store, 1, operations // 100)
@@ -231,10 +229,10 @@ async def test_after_many_mixed_operations_the_load_is_what_a_recount_gives(
 
 
 @pytest.mark.parametrize("lines", [1, 10])
-async def test_after_a_kill_in_the_middle_the_load_is_what_a_recount_gives(
+async def test_the_load_equals_a_recount_after_a_kill(
     make_store: MakeStore, raw: Raw, backend: str, tmp_path: Path, lines: int
 ):
-    """And the audit has an entry for each change that is there, and none for one that is not."""
+    """The audit has an entry for each stored change, and none for others."""
     with child(CHILD, backend, str(tmp_path), "storm") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
@@ -255,7 +253,7 @@ async def test_after_a_kill_in_the_middle_the_load_is_what_a_recount_gives(
 
 
 @pytest.mark.parametrize("point", ["before_commit", "after_commit"])
-async def test_a_crash_around_a_commit_leaves_load_jobs_and_audit_as_one(
+async def test_a_crash_around_a_commit_leaves_load_jobs_and_audit_consistent(
     make_store: MakeStore, raw: Raw, backend: str, tmp_path: Path, point: str
 ):
     with child(CHILD, backend, str(tmp_path), "storm", DUETIME_CRASH_AT=f"{point}:8") as process:

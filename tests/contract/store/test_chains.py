@@ -1,4 +1,4 @@
-"""Jobs that come after others: what an end does to those that wait for it, in the commit of the end."""
+"""Chains of jobs: the effect of an end on the jobs that wait for it, in the commit of the end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ STOPPED = Outcome(ErrorType.CANCELLED, "stopped")
 
 
 def awaited(key: str, **fields: object) -> JobSpec:
-    """One that runs when the test says so."""
+    """A job that runs only when the test runs it."""
     return spec("on_demand", key=key, retry_policy=RetryPolicy(max_retries=0), **fields)
 
 
@@ -57,7 +57,7 @@ async def begin(store: Store, node: int, job_id: str, now: int = NOW, tenant: st
 
 
 async def end(store: Store, node: int, job_id: str, outcome: Outcome = SUCCESS, now: int = NOW) -> None:
-    """A run of that job from begin to end."""
+    """Runs that job from start to end."""
     claim = await begin(store, node, job_id, now)
     assert await finish(store, node, now, ended(claim, outcome, now=now)) == []
 
@@ -70,7 +70,7 @@ async def links(store: Store, job_id: str) -> dict[str, bool]:
     return {link.key: link.is_done for link in await store.list_links(job_id)}
 
 
-async def test_a_job_is_due_when_the_one_that_it_comes_after_has_ended(store: Store, node: int):
+async def test_a_job_is_due_when_its_predecessor_has_ended(store: Store, node: int):
     first, then = await add_job(store, awaited("a")), await add_job(store, after("a"))
     assert await due_at(store, then) == LATEST
     await end(store, node, first, now=NOW + 5)
@@ -89,7 +89,7 @@ async def test_a_job_is_due_when_the_one_that_it_comes_after_has_ended(store: St
         ("any", SUCCESS, True), ("any", FAILURE, True), ("any", SLOW, True), ("any", STOPPED, False),
     ],
 )  # fmt: skip
-async def test_only_the_ends_that_it_waits_for_start_it(
+async def test_a_job_is_started_only_by_ends_of_the_kind_that_it_waits_for(
     store: Store, node: int, on: str, outcome: Outcome, starts: bool
 ):
     first, then = await add_job(store, awaited("a")), await add_job(store, after("a", on=on))
@@ -97,14 +97,14 @@ async def test_only_the_ends_that_it_waits_for_start_it(
     assert await due_at(store, then) == (NOW if starts else LATEST)
 
 
-async def test_an_attempt_that_is_made_again_is_no_end(store: Store, node: int):
+async def test_a_retried_attempt_is_not_an_end(store: Store, node: int):
     first = await add_job(store, spec("on_demand", key="a"))
     then = await add_job(store, after("a", on="any"))
     await end(store, node, first, AGAIN)
     assert await due_at(store, then) == LATEST
 
 
-async def test_it_waits_for_all_of_them(store: Store, node: int):
+async def test_a_job_waits_for_all_its_predecessors(store: Store, node: int):
     a, b = await add_job(store, awaited("a")), await add_job(store, awaited("b"))
     then = await add_job(store, after("a", "b"))
     await end(store, node, a, now=NOW + 1)
@@ -116,7 +116,7 @@ async def test_it_waits_for_all_of_them(store: Store, node: int):
     assert await links(store, then) == {"a": False, "b": False}
 
 
-async def test_the_marks_are_cleared_when_it_starts(store: Store, node: int):
+async def test_the_marks_are_cleared_when_the_job_starts(store: Store, node: int):
     a, b = await add_job(store, awaited("a")), await add_job(store, awaited("b"))
     then = await add_job(store, after("a", "b"))
     await end(store, node, a)
@@ -129,7 +129,7 @@ async def test_the_marks_are_cleared_when_it_starts(store: Store, node: int):
     assert await due_at(store, then) == NOW + 3
 
 
-async def test_a_later_end_of_another_kind_takes_the_mark_back(store: Store, node: int):
+async def test_a_later_end_of_another_kind_removes_the_mark(store: Store, node: int):
     a, b = await add_job(store, awaited("a")), await add_job(store, awaited("b"))
     then = await add_job(store, after("a", "b"))
     await end(store, node, a)
@@ -147,14 +147,14 @@ async def test_ends_in_one_page_count_in_their_order(store: Store, node: int):
     then, never = await add_job(store, after("a", "b")), await add_job(store, after("b", "a", on="failure"))
     await end(store, node, b)
     good, bad = await begin(store, node, a), await begin(store, node, a)
-    # The page has the later end first, and so does the order of the ids: what counts is when they ended.
+    # The page has the later end first, and so does the order of the ids: the instants of the ends decide.
     await finish(store, node, NOW + 9, ended(bad, FAILURE, now=NOW + 8), ended(good, now=NOW + 7))
     assert await due_at(store, then) == NOW + 9
     assert await due_at(store, never) == LATEST
     assert await links(store, never) == {"a": True, "b": False}
 
 
-async def test_ends_before_it_has_started_belong_to_that_start(store: Store, node: int):
+async def test_ends_before_a_start_count_for_that_start(store: Store, node: int):
     a, b = await add_job(store, awaited("a")), await add_job(store, awaited("b"))
     then = await add_job(store, after("a", "b"))
     await end(store, node, a)
@@ -168,7 +168,7 @@ async def test_ends_before_it_has_started_belong_to_that_start(store: Store, nod
 
 
 async def test_two_starts_never_share_an_instant(store: Store, node: int):
-    """The clock stands still, or is set back: what has a decision gets no second one."""
+    """The clock stands still, or is set back: a decided instant gets no second decision."""
     a, then = await add_job(store, awaited("a")), await add_job(store, after("a", overlap="allow"))
     for _ in range(3):
         await end(store, node, a)
@@ -176,7 +176,7 @@ async def test_two_starts_never_share_an_instant(store: Store, node: int):
     assert [e.scheduled_at for e in await executions_of(store, then)] == [NOW, NOW + 1, NOW + 2]
 
 
-async def test_what_it_comes_after_may_be_created_later_and_be_another_by_then(store: Store, node: int):
+async def test_a_predecessor_can_be_created_later_and_replaced(store: Store, node: int):
     then = await add_job(store, after("a"))
     (link,) = await store.list_links(then)
     assert not link.is_there
@@ -186,7 +186,7 @@ async def test_what_it_comes_after_may_be_created_later_and_be_another_by_then(s
     assert await due_at(store, then) == NOW
 
 
-async def test_a_key_of_another_tenant_means_nothing(store: Store, node: int):
+async def test_a_key_of_another_tenant_has_no_effect(store: Store, node: int):
     foreign = await add_job(store, awaited("a"), tenant="other")
     theirs = await add_job(store, after("a"), tenant="other")
     then = await add_job(store, after("a"))
@@ -196,12 +196,12 @@ async def test_a_key_of_another_tenant_means_nothing(store: Store, node: int):
     assert (await job_of(store, theirs, "other")).due_at == NOW
     (link,) = await store.list_links(then)
     assert (link.is_done, link.is_there) == (False, False)
-    # Nor does it close a loop.
+    # It does not close a loop either.
     await add_job(store, after("b", key="a"), tenant="third")
     await add_job(store, after("a", key="b"), tenant="fourth")
 
 
-async def test_many_come_after_one_and_only_they_are_due(store: Store, node: int):
+async def test_all_successors_of_a_job_and_no_other_jobs_are_due(store: Store, node: int):
     first = await add_job(store, awaited("a"))
     others = [await add_job(store, after("a")) for _ in range(30)]
     apart = await add_job(store, after("b"))
@@ -210,8 +210,8 @@ async def test_many_come_after_one_and_only_they_are_due(store: Store, node: int
     assert await due_at(store, apart) == LATEST
 
 
-async def test_an_end_by_a_lost_node_or_beside_a_stale_one_counts_as_well(store: Store, node: int):
-    """On PostgreSQL these take another way."""
+async def test_an_end_by_a_lost_node_or_next_to_a_stale_result_counts(store: Store, node: int):
+    """On PostgreSQL these use another statement."""
     first, then = await add_job(store, awaited("a")), await add_job(store, after("a", on="failure"))
     stale = await begin(store, node, first)
     await finish(store, node, NOW, msgspec.structs.replace(ended(stale), token=7))
@@ -222,7 +222,7 @@ async def test_an_end_by_a_lost_node_or_beside_a_stale_one_counts_as_well(store:
     assert await due_at(store, then) == NOW + 5
 
 
-async def test_a_run_that_can_not_be_read_has_failed(store: Store, node: int, raw: Raw):
+async def test_an_unreadable_execution_counts_as_failed(store: Store, node: int, raw: Raw):
     first, then = await add_job(store, awaited("a")), await add_job(store, after("a", on="failure"))
     await add_execution(store, first)
     await raw("UPDATE jobs SET spec = replace(spec, '\"schedule\"', '\"shedule\"') WHERE key = 'a'")
@@ -230,10 +230,10 @@ async def test_a_run_that_can_not_be_read_has_failed(store: Store, node: int, ra
     assert await due_at(store, then) == NOW + 3
 
 
-# Paused, cancelled, changed, removed
+# Pause, cancel, change, purge
 
 
-async def test_a_start_that_falls_into_a_pause_is_in_the_ledger(store: Store, node: int):
+async def test_a_start_during_a_pause_is_in_the_ledger(store: Store, node: int):
     first, then = await add_job(store, awaited("a")), await add_job(store, after("a"))
     await one(store, c.PauseJob(NOW, TENANT, then, "ann", "x"))
     await end(store, node, first, now=NOW + 5)
@@ -253,14 +253,14 @@ async def test_a_cancelled_job_waits_for_nothing(store: Store, node: int, raw: R
     assert await raw("SELECT count(*) FROM chains") == [(0,)]
 
 
-async def test_a_purge_takes_the_links_along(store: Store, raw: Raw):
+async def test_a_purge_removes_the_links(store: Store, raw: Raw):
     then = await add_job(store, after("a", "b"))
     assert await raw("SELECT count(*) FROM chains") == [(2,)]
     assert await one(store, c.PurgeJob(TENANT, then)) is False
     assert await raw("SELECT count(*) FROM chains") == [(0,)]
 
 
-async def test_a_change_keeps_the_marks_of_the_links_that_stay(store: Store, node: int):
+async def test_a_change_keeps_the_marks_of_unchanged_links(store: Store, node: int):
     a = await add_job(store, awaited("a"))
     then = await add_job(store, after("a", "b"))
     await end(store, node, a)
@@ -272,7 +272,7 @@ async def test_a_change_keeps_the_marks_of_the_links_that_stay(store: Store, nod
     assert await links(store, then) == {}
 
 
-async def test_one_that_had_its_last_run_is_not_started_again(store: Store, node: int):
+async def test_a_job_that_had_its_last_run_is_not_started_again(store: Store, node: int):
     first, then = await add_job(store, awaited("a")), await add_job(store, after("a", max_runs=1))
     await end(store, node, first)
     _, (claim,) = await fire(store, node, NOW + 1)
@@ -296,7 +296,7 @@ async def refusal(store: Store, job: JobSpec) -> str:
     return way_of(await one(store, c.CreateJobs(NOW, (new_job(job),))))
 
 
-async def test_a_chain_that_comes_back_to_itself_is_refused_and_nothing_of_it_kept(store: Store, raw: Raw):
+async def test_a_loop_is_refused_and_none_of_its_jobs_is_stored(store: Store, raw: Raw):
     await add_job(store, after("c", key="a"))
     await add_job(store, after("a", "x", key="b"))
     assert await refusal(store, after("b", key="c")) == "c → a → b → c"
@@ -315,7 +315,7 @@ async def test_a_change_that_would_close_a_loop_is_refused(store: Store):
     assert way_of(await one(store, change_of(a, after("c", key="a")))) == "a → b → c → a"
 
 
-async def test_a_loop_within_a_page_is_found_and_the_others_are_kept(store: Store):
+async def test_a_loop_within_a_page_is_refused_and_the_other_jobs_are_stored(store: Store):
     page = [new_job(after("b", key="a")), new_job(after("a", key="b")), new_job(after("b", key="c"))]
     assert way_of(await one(store, c.CreateJobs(NOW, tuple(page)))) in ("a → b → a", "b → a → b")
     first, second, third = await store.apply([c.CreateJobs(NOW, (job,)) for job in page])
@@ -325,7 +325,7 @@ async def test_a_loop_within_a_page_is_found_and_the_others_are_kept(store: Stor
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_two_halves_of_a_loop_that_are_created_at_once_are_not_both_kept(
+async def test_two_halves_of_a_loop_created_concurrently_are_not_both_stored(
     make_store: MakeStore, store: Store, backend: str
 ):
     other = store if backend == "sqlite" else make_store()  # another node
@@ -344,12 +344,12 @@ async def test_two_halves_of_a_loop_that_are_created_at_once_are_not_both_kept(
             await other.stop()
 
 
-async def test_a_diamond_is_no_loop(store: Store):
+async def test_a_diamond_is_not_a_loop(store: Store):
     for key, keys in ("b", ("a",)), ("c", ("a",)), ("d", ("b", "c")), ("a", ()):
         await add_job(store, after(*keys, key=key))
 
 
-async def test_a_chain_of_a_thousand_in_any_order(store: Store, node: int):
+async def test_a_chain_of_a_thousand_jobs_can_be_created_in_any_order(store: Store, node: int):
     jobs = [new_job(after(f"k{n - 1}", key=f"k{n}") if n else awaited("k0")) for n in range(1000)]
     backwards = jobs[::-1]
     for begin_at in range(0, 1000, 250):
@@ -361,11 +361,11 @@ async def test_a_chain_of_a_thousand_in_any_order(store: Store, node: int):
     assert [timer.job_id for timer in await due_timers(store, NOW + 1)] == [jobs[1].job_id]
 
 
-# At once
+# Concurrency
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_two_that_end_at_once_in_two_transactions_one_starts_the_third(
+async def test_two_predecessors_that_end_in_concurrent_transactions_start_their_successor_once(
     make_store: MakeStore, store: Store, node: int, backend: str
 ):
     if backend == "sqlite":
@@ -387,10 +387,10 @@ async def test_of_two_that_end_at_once_in_two_transactions_one_starts_the_third(
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_ends_along_a_chain_and_across_it_do_not_wait_for_each_other(
+async def test_ends_of_jobs_of_one_chain_do_not_deadlock(
     make_store: MakeStore, store: Store, node: int, backend: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """Pages that end a and c, and b, of a → b → c: each holds what the other's followers are."""
+    """Pages that end a and c, and b, of a → b → c: each locks the successors of the other."""
     if backend == "sqlite":
         pytest.skip("one writer: nobody waits")
     met: list[Exception] = []

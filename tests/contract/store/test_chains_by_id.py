@@ -1,4 +1,4 @@
-"""Jobs that come after others which they name by id: the same as by key, for jobs that have none."""
+"""Jobs that name their predecessors by id: the same as by key, for predecessors without one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from samples import NOW, TENANT, add_job, change_of, ended, finish, new_id, new_
 ONCE = RetryPolicy(max_retries=0)
 
 
-async def test_a_job_is_due_when_the_one_with_that_id_has_ended(store: Store, node: int):
+async def test_a_job_is_due_when_the_job_with_that_id_has_ended(store: Store, node: int):
     first = await add_job(store, spec("on_demand", retry_policy=ONCE))
     then = await add_job(store, after(first))
     assert (await store.list_links(then))[0].is_there
@@ -23,7 +23,7 @@ async def test_a_job_is_due_when_the_one_with_that_id_has_ended(store: Store, no
     assert await due_at(store, then) == NOW + 5
 
 
-async def test_keys_and_ids_are_waited_for_together(store: Store, node: int):
+async def test_a_job_can_wait_for_keys_and_ids_together(store: Store, node: int):
     a, b = await add_job(store, awaited("a")), await add_job(store, awaited("b"))
     then = await add_job(store, after("a", b))
     await end(store, node, b)
@@ -32,7 +32,7 @@ async def test_keys_and_ids_are_waited_for_together(store: Store, node: int):
     assert await due_at(store, then) == NOW + 1
 
 
-async def test_an_id_that_no_job_has_is_refused(store: Store):
+async def test_an_id_without_a_job_is_refused(store: Store):
     unknown = new_id()
     refused = await one(store, change_of(await add_job(store, after("a")), after("a", unknown)))
     assert isinstance(refused, InvalidRequest)
@@ -43,7 +43,7 @@ async def test_an_id_that_no_job_has_is_refused(store: Store):
     assert f"there is no job with the id '{unknown}'" in refused.message
 
 
-async def test_an_id_of_another_tenant_is_refused_as_one_that_is_not_there(store: Store):
+async def test_an_id_of_another_tenant_is_refused_like_an_unknown_id(store: Store):
     foreign = await add_job(store, awaited("a"), tenant="other")
     refused = await one(store, c.CreateJobs(NOW, (new_job(after(foreign)),)))
     assert isinstance(refused, InvalidRequest)
@@ -58,7 +58,7 @@ async def test_a_key_that_looks_like_an_id_is_a_key(store: Store, node: int):
     assert await due_at(store, then) == NOW
 
 
-async def test_a_key_that_is_the_id_of_another_job_does_not_take_its_place(store: Store, node: int):
+async def test_a_key_that_equals_the_id_of_another_job_does_not_replace_that_job(store: Store, node: int):
     first = await add_job(store, spec("on_demand", retry_policy=ONCE))
     then = await add_job(store, after(first))
     impostor = await add_job(store, awaited(first))
@@ -68,7 +68,7 @@ async def test_a_key_that_is_the_id_of_another_job_does_not_take_its_place(store
     assert await due_at(store, then) == NOW
 
 
-async def test_a_job_that_waits_for_one_that_is_gone_can_be_changed(store: Store, node: int):
+async def test_a_job_that_waits_for_a_purged_job_can_be_changed(store: Store, node: int):
     first = await add_job(store, spec("on_demand"))
     then = await add_job(store, after(first))
     while await one(store, c.PurgeJob(TENANT, first)):
@@ -78,7 +78,7 @@ async def test_a_job_that_waits_for_one_that_is_gone_can_be_changed(store: Store
 
 
 @pytest.mark.parametrize("has_key", [False, True])
-async def test_a_loop_is_found_whether_its_jobs_are_named_by_key_or_by_id(store: Store, has_key: bool):
+async def test_a_loop_is_found_by_keys_and_by_ids(store: Store, has_key: bool):
     first = await add_job(store, awaited("a") if has_key else spec("on_demand"))
     then = await add_job(store, after(first, key="b"))
     name = "a" if has_key else first
@@ -92,7 +92,7 @@ async def test_a_loop_is_found_whether_its_jobs_are_named_by_key_or_by_id(store:
     assert await links(store, first) == {}
 
 
-async def test_two_ends_in_one_page_start_what_waits_for_both_by_id(store: Store, node: int):
+async def test_two_ends_in_one_page_start_a_job_that_waits_for_both_by_id(store: Store, node: int):
     a, b = [await add_job(store, spec("on_demand", retry_policy=ONCE)) for _ in range(2)]
     then = await add_job(store, after(a, b))
     claims = [await begin(store, node, job) for job in (a, b)]

@@ -1,4 +1,4 @@
-"""What nodes read of the circuits: what has changed since they last looked, by an index, a bounded number a tenant."""
+"""Reads of changed circuits since the last read: by an index, with a bounded number for each tenant."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite import SqliteStore
 from samples import NOW, TENANT, URL, new_id, one
 
-MANY = 20_000  # so many that no planner would rather read them all
+MANY = 20_000  # so many that a planner does not prefer to read them all
 
 
 async def latest_mark(store: Store) -> int:
-    """A mark from which on nothing has changed; transactions elsewhere on the server may hold it back for a moment."""
+    """Returns a mark after which nothing has changed; other transactions of the server may delay it for a moment."""
     mark = (await store.list_changed_circuits(None, 100)).mark
     while (changes := await store.list_changed_circuits(mark, 100)).circuits:
         mark = changes.mark
@@ -35,7 +35,7 @@ async def fail_at(store: Store, node: int, url: str, *, tenant: str = TENANT, no
     await end_claim(store, node, await claimed(store, node, tenant, url, now), FAILURE, now=now)
 
 
-async def test_without_a_mark_all_that_fail_are_read(store: Store, node: int):
+async def test_a_read_without_a_mark_returns_all_failing_circuits(store: Store, node: int):
     await fail(store, node, 3)
     await fail_at(store, node, "https://a.example/", tenant="other")
     found = (await store.list_changed_circuits(None, 10)).circuits
@@ -44,7 +44,7 @@ async def test_without_a_mark_all_that_fail_are_read(store: Store, node: int):
     assert (await store.list_changed_circuits(None, 1)).circuits == [opened()], "the open ones first"
 
 
-async def test_from_a_mark_on_only_what_has_changed_is_read(store: Store, node: int):
+async def test_a_read_from_a_mark_returns_only_changed_circuits(store: Store, node: int):
     for n in range(5):
         await fail_at(store, node, f"https://{n}.example/")
     mark = await latest_mark(store)
@@ -68,7 +68,7 @@ async def test_a_probe_is_a_change(store: Store, node: int):
 
 
 @pytest.mark.parametrize("by_hand", [True, False])
-async def test_one_that_was_closed_is_read_once_without_failures(store: Store, node: int, by_hand: bool):
+async def test_a_closed_circuit_is_read_once_without_failures(store: Store, node: int, by_hand: bool):
     await fail(store, node, 3)
     mark = await latest_mark(store)
     if by_hand:
@@ -81,7 +81,7 @@ async def test_one_that_was_closed_is_read_once_without_failures(store: Store, n
     assert await changed(store, await latest_mark(store)) == []
 
 
-async def test_one_that_was_closed_takes_no_probe_and_can_not_be_closed_again(store: Store, node: int):
+async def test_a_closed_circuit_takes_no_probe_and_can_not_be_closed_again(store: Store, node: int):
     await fail(store, node, 3)
     await one(store, c.CloseCircuit(NOW, TENANT, NUMBER))
     assert await one(store, probe(new_id(), NOW + MINUTE)) is None
@@ -89,7 +89,7 @@ async def test_one_that_was_closed_takes_no_probe_and_can_not_be_closed_again(st
     assert await fail(store, node, 1) == Circuit(NUMBER, TENANT, URL, 1), "it counts from the start"
 
 
-async def test_what_is_left_of_a_closed_one_is_pruned(store: Store, node: int, raw: Raw):
+async def test_the_row_of_a_closed_circuit_is_pruned(store: Store, node: int, raw: Raw):
     await fail(store, node)
     await one(store, c.CloseCircuit(NOW, TENANT, NUMBER))
     await one(store, c.Prune(0, 0, 0, 10, NOW))
@@ -113,7 +113,7 @@ async def fill(raw: Raw, tenants: int = 4) -> None:
 
 
 async def plan_of(store: Store, raw: Raw, block: str, values: dict[str, object]) -> str:
-    """What the database does for a read."""
+    """Returns the plan of a read."""
     assert isinstance(store, PostgresStore | SqliteStore)
     sql = store._sql[block]
     text = sql if isinstance(sql, str) else sql.sql
@@ -133,7 +133,7 @@ async def plan_of(store: Store, raw: Raw, block: str, values: dict[str, object])
         ("list_circuits", {"limit": 100}, "circuits_latest"),
     ],
 )
-async def test_what_is_read_is_found_by_an_index_and_not_sorted(
+async def test_changed_circuits_are_found_by_an_index_and_not_sorted(
     store: Store, raw: Raw, block: str, values: dict[str, object], index: str
 ):
     await fill(raw, tenants=200)
@@ -143,13 +143,13 @@ async def test_what_is_read_is_found_by_an_index_and_not_sorted(
         assert word not in plan, plan
 
 
-async def test_a_tenants_are_found_without_those_of_others(store: Store, raw: Raw):
+async def test_the_circuits_of_a_tenant_are_found_without_reading_those_of_others(store: Store, raw: Raw):
     await fill(raw, tenants=200)
     plan = await plan_of(store, raw, "list_circuits_of", {"tenant": "t1", "limit": 100})
     assert "circuits_of" in plan, plan
 
 
-async def test_among_many_only_the_changed_one_is_read(store: Store, node: int, raw: Raw):
+async def test_only_the_changed_one_of_many_circuits_is_read(store: Store, node: int, raw: Raw):
     await fill(raw)
     mark = (await store.list_changed_circuits(None, 10)).mark
     while (changes := await store.list_changed_circuits(mark, MANY + 1)).circuits:
@@ -158,18 +158,18 @@ async def test_among_many_only_the_changed_one_is_read(store: Store, node: int, 
     assert await changed(store, mark) == [Circuit(NUMBER, TENANT, URL, 1)]
 
 
-# The most of a tenant
+# The limit of a tenant
 
 
 def number_at(n: int) -> int:
     return circuit_of(TENANT, f"https://{n}.example/")
 
 
-async def test_beyond_the_most_of_a_tenant_the_oldest_closed_one_is_forgotten(
+async def test_the_oldest_closed_circuit_is_removed_beyond_the_limit_of_a_tenant(
     store: Store, node: int, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(breaker, "MOST_OF_TENANT", 3)
-    await fail(store, node, 3)  # is open
+    await fail(store, node, 3)  # it is open
     await fail_at(store, node, "https://theirs.example/", tenant="other")
     for n in range(2):
         await fail_at(store, node, f"https://{n}.example/", now=NOW + 1 + n)
@@ -185,7 +185,7 @@ async def test_beyond_the_most_of_a_tenant_the_oldest_closed_one_is_forgotten(
     assert len(await store.list_circuits("other", 10)) == 1
 
 
-async def test_a_closed_one_counts_until_it_is_forgotten_first(
+async def test_a_closed_circuit_counts_towards_the_limit_and_is_removed_first(
     store: Store, node: int, raw: Raw, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(breaker, "MOST_OF_TENANT", 2)
@@ -197,14 +197,14 @@ async def test_a_closed_one_counts_until_it_is_forgotten_first(
     assert await raw("SELECT count(*) FROM circuits") == [(2,)]
 
 
-async def test_open_ones_are_not_pushed_out_by_new_failures(store: Store, node: int, monkeypatch: pytest.MonkeyPatch):
+async def test_new_failures_do_not_evict_open_circuits(store: Store, node: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(breaker, "MOST_OF_TENANT", 1)
     await fail(store, node, 3)
     await fail_at(store, node, "https://0.example/", now=NOW + 9)
     assert await store.list_circuits(TENANT, 10) == [opened()]
 
 
-async def test_of_what_was_there_before_the_bound_a_page_is_forgotten_at_a_time(store: Store, node: int, raw: Raw):
+async def test_circuits_stored_before_the_limit_existed_are_removed_a_page_at_a_time(store: Store, node: int, raw: Raw):
     await fill(raw, tenants=1)
     await raw(f"UPDATE circuits SET tenant = '{TENANT}'")
     answer = await end_claim(store, node, await claimed(store, node), now=NOW + DAY)

@@ -47,7 +47,7 @@ async def claimed(store: Store, node: int, tenant: str = TENANT, url: str = URL,
 
 
 def commands_of(node: int, claim: Claim, end: AttemptEnd, rules: Rules = RULES) -> list[c.Command]:
-    """As the recorder gives them."""
+    """As the recorder passes them."""
     counted = end_of(claim, end)
     assert counted is not None
     return [c.Finish(node, end.ended_at, (end,)), c.CountEnds(end.ended_at, (counted,), rules)]
@@ -76,13 +76,13 @@ def probe(execution_id: str, now: int) -> c.TakeProbe:
     return c.TakeProbe(now, NUMBER, execution_id, RULES)
 
 
-async def test_a_target_that_is_well_has_no_row(store: Store, node: int):
+async def test_a_healthy_target_has_no_row(store: Store, node: int):
     assert await store.list_circuits(None, 10) == []
     assert await store.get_circuit(NUMBER) is None
     assert await one(store, probe(new_id(), NOW)) is None
 
 
-async def test_failures_add_up_and_the_last_of_them_opens_it(store: Store, node: int):
+async def test_failures_add_up_and_the_last_one_opens_the_circuit(store: Store, node: int):
     assert await fail(store, node) == Circuit(NUMBER, TENANT, URL, 1)
     assert await fail(store, node) == Circuit(NUMBER, TENANT, URL, 2)
     assert (await store.list_circuits(TENANT, 10))[0].state is CircuitState.CLOSED
@@ -103,7 +103,7 @@ async def test_failures_of_two_nodes_add_up(store: Store, node: int):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_many_at_once_on_many_targets_lose_no_count(store: Store, node: int):
+async def test_concurrent_failures_of_many_targets_are_all_counted(store: Store, node: int):
     urls = [f"https://hook.example/{n}" for n in range(6)]
     claims = [await claimed(store, node, url=urls[n % 6]) for n in range(48)]
     pages = [claims[at::8] for at in range(8)]
@@ -119,7 +119,7 @@ async def test_many_at_once_on_many_targets_lose_no_count(store: Store, node: in
     assert found == dict.fromkeys(urls, 8)
 
 
-async def test_a_page_holds_ends_of_several_targets_and_a_target_several_times(store: Store, node: int):
+async def test_a_page_can_hold_ends_of_several_targets_and_several_ends_of_a_target(store: Store, node: int):
     claims = [await claimed(store, node, url=f"https://hook.example/{n % 2}") for n in range(5)]
     attempts = tuple(ended(claim, FAILURE, now=NOW + n) for n, claim in enumerate(claims))
     ends = tuple(end for claim, a in zip(claims, attempts, strict=True) if (end := end_of(claim, a)) is not None)
@@ -130,19 +130,19 @@ async def test_a_page_holds_ends_of_several_targets_and_a_target_several_times(s
     }
 
 
-async def test_a_success_closes_it_and_nothing_is_kept(store: Store, node: int):
+async def test_a_success_closes_the_circuit_and_removes_its_row(store: Store, node: int):
     await fail(store, node, 3)
     assert await end_claim(store, node, await claimed(store, node), Outcome(http_status=200)) == [(NUMBER, None)]
     assert await store.list_circuits(None, 10) == []
     assert await fail(store, node) == Circuit(NUMBER, TENANT, URL, 1)
 
 
-async def test_a_success_of_a_target_that_has_no_row_leaves_none(store: Store, node: int):
+async def test_a_success_of_a_target_without_a_row_writes_none(store: Store, node: int):
     assert await end_claim(store, node, await claimed(store, node), Outcome(http_status=200)) == [(NUMBER, None)]
     assert await store.list_circuits(None, 10) == []
 
 
-async def test_a_tenants_failures_are_not_anothers(store: Store, node: int):
+async def test_failures_of_one_tenant_do_not_count_for_another(store: Store, node: int):
     await fail(store, node, 3, tenant="other")
     assert await fail(store, node, 2) == Circuit(NUMBER, TENANT, URL, 2)
     assert [circuit.tenant for circuit in await store.list_circuits(None, 10)] == ["other", TENANT]
@@ -150,7 +150,7 @@ async def test_a_tenants_failures_are_not_anothers(store: Store, node: int):
     assert await store.list_circuits("nobody", 10) == []
 
 
-async def test_a_result_that_is_refused_does_not_count(store: Store, node: int):
+async def test_a_refused_result_does_not_count(store: Store, node: int):
     claim = await claimed(store, node)
     stale = msgspec.structs.replace(claim, token=claim.token - 1)
     refused, counted = await store.apply(commands_of(node, stale, ended(stale, FAILURE)))
@@ -171,10 +171,12 @@ async def test_an_end_that_was_never_written_does_not_count(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_concurrent_executions_one_is_the_probe(store: Store, make_store: MakeStore, backend: str, node: int):
+async def test_one_of_several_concurrent_executions_is_the_probe(
+    store: Store, make_store: MakeStore, backend: str, node: int
+):
     await fail(store, node, 3)
     stores = [store]
-    if backend == "postgres":  # two nodes' connections
+    if backend == "postgres":  # two connections, as of two nodes
         stores.append(make_store())
         await stores[1].start()
     asking = [new_id() for _ in range(40)]
@@ -188,13 +190,13 @@ async def test_of_concurrent_executions_one_is_the_probe(store: Store, make_stor
         await stores[1].stop()
 
 
-async def test_before_the_cooldown_is_over_there_is_no_probe(store: Store, node: int):
+async def test_there_is_no_probe_before_the_end_of_the_cooldown(store: Store, node: int):
     await fail(store, node, 3)
     assert await one(store, probe(new_id(), NOW + MINUTE - 1)) == opened()
     assert await store.get_circuit(NUMBER) == opened()
 
 
-async def test_a_probe_that_was_lost_is_replaced_after_another_cooldown(store: Store, node: int):
+async def test_a_lost_probe_is_replaced_after_another_cooldown(store: Store, node: int):
     await fail(store, node, 3)
     first, second = new_id(), new_id()
     await one(store, probe(first, NOW + MINUTE))
@@ -203,7 +205,7 @@ async def test_a_probe_that_was_lost_is_replaced_after_another_cooldown(store: S
     assert (taken.probe, taken.state) == (second, CircuitState.HALF_OPEN)
 
 
-async def test_a_probe_that_fails_opens_it_anew_and_one_that_succeeds_closes_it(store: Store, node: int):
+async def test_a_failed_probe_opens_the_circuit_again_and_a_successful_one_closes_it(store: Store, node: int):
     await fail(store, node, 3)
     claim = await claimed(store, node, now=NOW + MINUTE)
     await one(store, probe(claim.execution_id, NOW + MINUTE))
@@ -215,10 +217,10 @@ async def test_a_probe_that_fails_opens_it_anew_and_one_that_succeeds_closes_it(
     assert await end_claim(store, node, claim, answered, now=NOW + 3 * MINUTE) == [(NUMBER, None)]
 
 
-# What becomes of a run that is not sent
+# Executions that are not sent
 
 
-async def test_a_run_that_is_not_sent_is_skipped_with_the_reason(store: Store, node: int):
+async def test_an_execution_that_is_not_sent_is_skipped_with_the_reason(store: Store, node: int):
     claim = await claimed(store, node)
     refused = Outcome(ErrorType.CIRCUIT_OPEN, "the circuit is open")
     assert await one(store, c.Finish(node, NOW, (ended(claim, refused),))) == []
@@ -244,10 +246,10 @@ async def test_a_retry_that_is_not_sent_is_a_dead_letter(store: Store, node: int
     assert found.started_at == NOW, "its first attempt did begin"
 
 
-# By hand, and what is left of it
+# Closing by hand, and pruning
 
 
-async def test_one_is_closed_by_hand_by_its_tenant_and_the_audit_says_so(store: Store, node: int):
+async def test_a_tenant_can_close_its_circuit_by_hand_and_the_audit_records_it(store: Store, node: int):
     await fail(store, node, 3)
     for circuit, tenant in ((NUMBER, "other"), (7, TENANT)):
         assert isinstance(await one(store, c.CloseCircuit(NOW, tenant, circuit, entry_of("circuit.close"))), NotFound)
@@ -261,7 +263,7 @@ async def test_one_is_closed_by_hand_by_its_tenant_and_the_audit_says_so(store: 
     assert (await verified(store)).broken is None
 
 
-async def test_open_ones_are_listed_first_and_then_the_latest(store: Store, node: int):
+async def test_open_circuits_are_listed_first_and_then_the_latest(store: Store, node: int):
     for n, url in enumerate(("a", "b", "c")):
         await end_claim(store, node, await claimed(store, node, url=f"https://{url}.example/"), now=NOW + n)
     await fail(store, node, 3, now=NOW - 5)
@@ -281,7 +283,7 @@ async def test_a_long_unused_circuit_is_removed(store: Store, node: int):
     assert await store.list_circuits(None, 10) == []
 
 
-async def test_they_are_there_after_a_restart(make_store: MakeStore, store: Store, node: int):
+async def test_circuits_survive_a_restart(make_store: MakeStore, store: Store, node: int):
     await fail(store, node, 3)
     await store.stop()
     again = make_store()

@@ -1,4 +1,4 @@
-"""Dead letters: found by filter, driven again at a pace, and the timetable does not wait for those that wait."""
+"""Dead letters: found by filter, redriven at a pace, and the timetable does not wait for those that wait."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def due_ats(store: Store, pairs: Any) -> list[int]:
 # At a pace
 
 
-async def test_those_driven_at_a_pace_are_due_one_after_the_other_in_the_order_given(store: Store, node: int):
+async def test_dead_letters_redriven_at_a_pace_are_due_one_after_the_other_in_the_given_order(store: Store, node: int):
     letters = [await dead(store, node) for _ in range(5)]
     pairs = fresh(*letters[::-1])
     assert await one(store, c.Redrive(LATER, TENANT, pairs, per_second=2.5)) == list(pairs)
@@ -63,7 +63,7 @@ async def test_those_driven_at_a_pace_are_due_one_after_the_other_in_the_order_g
     assert await totals(store) == await recount(store)
 
 
-async def test_the_pace_goes_on_over_the_pages_of_one_request(store: Store, node: int):
+async def test_the_pace_continues_across_the_pages_of_one_request(store: Store, node: int):
     letters = [await dead(store, node) for _ in range(4)]
     first, second = fresh(*letters[:2]), fresh(*letters[2:])
     await one(store, c.Redrive(LATER, TENANT, first, per_second=1))
@@ -71,14 +71,14 @@ async def test_the_pace_goes_on_over_the_pages_of_one_request(store: Store, node
     assert await due_ats(store, first + second) == [0, SECOND, 2 * SECOND, 3 * SECOND]
 
 
-async def test_what_is_left_alone_takes_no_turn(store: Store, node: int):
+async def test_executions_that_are_not_redriven_take_no_turn(store: Store, node: int):
     letters = [await dead(store, node), new_id(), await dead(store, node)]
     pairs = fresh(*letters)
     assert await one(store, c.Redrive(LATER, TENANT, pairs, per_second=1)) == [pairs[0], pairs[2]]
     assert await due_ats(store, (pairs[0], pairs[2])) == [0, SECOND]
 
 
-async def test_several_dead_letters_of_one_job_are_driven_at_once(store: Store, node: int):
+async def test_several_dead_letters_of_one_job_are_redriven_together(store: Store, node: int):
     job_id = await add_job(store, spec("every 1m", retry_policy=RetryPolicy(max_retries=0), overlap=Overlap.ALLOW))
     letters = []
     for minute in (1, 2, 3):
@@ -90,7 +90,7 @@ async def test_several_dead_letters_of_one_job_are_driven_at_once(store: Store, 
     assert len(await claim_waiting(store, node, LATER)) == 3
 
 
-async def test_no_node_claims_one_before_its_turn(store: Store, node: int):
+async def test_no_node_claims_a_redriven_execution_before_its_turn(store: Store, node: int):
     letters = [await dead(store, node) for _ in range(3)]
     pairs = fresh(*letters)
     await one(store, c.Redrive(LATER, TENANT, pairs, per_second=1))
@@ -125,7 +125,7 @@ async def test_the_pace_survives_a_restart(make_store: MakeStore):
         await again.stop()
 
 
-async def test_one_that_waits_for_its_turn_is_cancelled_and_never_runs(store: Store, node: int):
+async def test_a_redriven_execution_that_is_cancelled_before_its_turn_never_runs(store: Store, node: int):
     pairs = fresh(await dead(store, node), await dead(store, node))
     await one(store, c.Redrive(LATER, TENANT, pairs, per_second=0.1))
     assert await one(store, c.CancelExecution(LATER, TENANT, pairs[1][1])) is State.CANCELLED
@@ -133,7 +133,7 @@ async def test_one_that_waits_for_its_turn_is_cancelled_and_never_runs(store: St
     assert await totals(store) == await recount(store)
 
 
-async def test_the_next_that_waits_of_a_job_is_known(store: Store, node: int):
+async def test_the_next_waiting_execution_of_a_job_is_returned(store: Store, node: int):
     letter = await dead(store, node)
     job_id = (await execution(store, letter)).job_id
     assert await store.next_waiting_of(job_id) is None
@@ -143,11 +143,11 @@ async def test_the_next_that_waits_of_a_job_is_known(store: Store, node: int):
     assert await store.next_waiting_of(job_id) is None
 
 
-# Beside the timetable
+# Next to the timetable
 
 
 async def failed_hourly(store: Store, node: int, overlap: Overlap) -> tuple[str, str]:
-    """A job with a run every minute, whose first failed and is driven again, to run in an hour."""
+    """A job that runs every minute. Its first execution failed and is redriven, to run in an hour."""
     job_id = await add_job(store, spec("every 1m", overlap=overlap, retry_policy=RetryPolicy(max_retries=0)))
     at = NOW + MINUTE
     _, (claim,) = await fire(store, node, at, job_id)
@@ -158,14 +158,16 @@ async def failed_hourly(store: Store, node: int, overlap: Overlap) -> tuple[str,
 
 
 @pytest.mark.parametrize("overlap", Overlap)
-async def test_the_timetable_goes_on_while_one_waits_for_its_turn(store: Store, node: int, overlap: Overlap):
+async def test_the_timetable_continues_while_a_redriven_execution_waits_for_its_turn(
+    store: Store, node: int, overlap: Overlap
+):
     job_id, waiting = await failed_hourly(store, node, overlap)
     _, (claim,) = await fire(store, node, NOW + 2 * MINUTE, job_id)
     assert claim.scheduled_at == NOW + 2 * MINUTE
     assert (await execution(store, waiting)).state is State.QUEUED
 
 
-async def test_a_newer_run_that_replaces_the_running_one_leaves_it_alone(store: Store, node: int):
+async def test_a_newer_execution_that_replaces_the_running_one_does_not_cancel_a_redriven_one(store: Store, node: int):
     job_id, waiting = await failed_hourly(store, node, Overlap.CANCEL_RUNNING)
     _, (claim,) = await fire(store, node, NOW + 2 * MINUTE, job_id)
     fired, _ = await fire(store, node, NOW + 3 * MINUTE, job_id)
@@ -173,7 +175,7 @@ async def test_a_newer_run_that_replaces_the_running_one_leaves_it_alone(store: 
     assert (await execution(store, waiting)).state is State.QUEUED
 
 
-async def test_a_held_run_does_not_wait_for_it(store: Store, node: int):
+async def test_a_held_execution_does_not_wait_for_a_redriven_one(store: Store, node: int):
     job_id, waiting = await failed_hourly(store, node, Overlap.QUEUE_ALL)
     _, (claim,) = await fire(store, node, NOW + 2 * MINUTE, job_id)
     await fire(store, node, NOW + 3 * MINUTE, job_id)
@@ -184,7 +186,7 @@ async def test_a_held_run_does_not_wait_for_it(store: Store, node: int):
     assert (await execution(store, waiting)).state is State.QUEUED
 
 
-async def test_once_it_runs_the_timetable_minds_it(store: Store, node: int):
+async def test_a_running_redriven_execution_counts_as_open_for_the_timetable(store: Store, node: int):
     job_id, waiting = await failed_hourly(store, node, Overlap.SKIP)
     (claim,) = await claim_waiting(store, node, LATER + MINUTE)
     assert (claim.execution_id, claim.trigger) == (waiting, Trigger.RETRY)
@@ -192,7 +194,7 @@ async def test_once_it_runs_the_timetable_minds_it(store: Store, node: int):
     assert claims == []
 
 
-async def test_lateness_does_not_count_the_wait_for_a_turn(store: Store, node: int):
+async def test_lateness_excludes_the_wait_for_a_turn(store: Store, node: int):
     job_id, _ = await failed_hourly(store, node, Overlap.SKIP)
     before = await store.list_lateness(job_id, 10)
     (claim,) = await claim_waiting(store, node, LATER + MINUTE)
@@ -221,7 +223,7 @@ async def test_lateness_does_not_count_the_wait_for_a_turn(store: Store, node: i
         ({"tenant": "globex", "error_type": ErrorType.HTTP_ERROR}, ""),
     ],
 )
-async def test_they_are_found_by_what_the_last_attempt_came_to(
+async def test_dead_letters_are_found_by_the_outcome_of_the_last_attempt(
     store: Store, node: int, filters: dict[str, Any], expected: str
 ):
     letters = {
@@ -237,7 +239,7 @@ async def test_they_are_found_by_what_the_last_attempt_came_to(
     assert await store.count_executions(query) == len(expected)
 
 
-async def test_it_is_the_last_attempt_that_counts_also_of_one_that_is_open(store: Store, node: int):
+async def test_the_filter_uses_the_last_attempt_of_open_executions_too(store: Store, node: int):
     job_id = await add_job(store, spec("immediate", retry_policy=RetryPolicy(delays=(1,))))
     _, (claim,) = await fire(store, node, NOW, job_id)
     await finish(store, node, NOW, ended(claim, Outcome(ErrorType.HTTP_ERROR, "busy", 503)))

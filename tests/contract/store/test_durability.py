@@ -1,4 +1,4 @@
-"""What was answered is there: after a stop, after kill -9, whenever it comes."""
+"""Acknowledged writes are stored: after a stop, and after kill -9 at any time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from snapshot import recount, snapshot, totals
 CHILD = Path(__file__).with_name("child.py")
 
 
-async def test_a_store_that_is_opened_again_is_as_it_was_left(make_store: MakeStore):
+async def test_a_reopened_store_has_the_same_content(make_store: MakeStore):
     store = make_store()
     await store.start()
     node = await one(store, c.StartNode(NOW, "node-1"))
@@ -39,11 +39,11 @@ async def test_a_store_that_is_opened_again_is_as_it_was_left(make_store: MakeSt
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_what_was_asked_for_before_a_stop_is_answered(make_store: MakeStore):
+async def test_commands_sent_before_a_stop_are_applied(make_store: MakeStore):
     store = make_store()
     await store.start()
     writes = [asyncio.ensure_future(one(store, c.CreateJobs(NOW, (new_job(),)))) for _ in range(100)]
-    await asyncio.sleep(0)  # each has been handed in
+    await asyncio.sleep(0)  # each has been submitted
     await store.stop()
     answered = await asyncio.gather(*writes)
     assert answered == [None] * 100
@@ -54,7 +54,7 @@ async def test_what_was_asked_for_before_a_stop_is_answered(make_store: MakeStor
     await again.stop()
 
 
-async def test_a_store_that_has_stopped_takes_no_more_writes(make_store: MakeStore):
+async def test_a_stopped_store_accepts_no_writes(make_store: MakeStore):
     store = make_store()
     await store.start()
     await store.stop()
@@ -73,7 +73,7 @@ async def test_no_acknowledged_create_is_lost_to_a_kill(
         while len(said) < acknowledged:
             said += process.stdout.readline().split()
         process.kill()
-        # What it still got out before it died was acknowledged as well; a torn last line was not.
+        # Lines printed before the kill were acknowledged as well; an incomplete last line was not.
         rest = process.stdout.read()
         said += rest[: rest.rfind("\n") + 1].split()
 

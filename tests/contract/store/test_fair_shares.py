@@ -1,4 +1,4 @@
-"""By tenant first: what one tenant has waiting, or due, costs another nothing."""
+"""Shares by tenant: waiting executions and due timers of one tenant do not delay another."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def claimed_of(store: Store, node: int, limit: int, *tenants: str, **field
 # Claims
 
 
-async def test_each_tenant_of_a_claim_gives_the_same_number_at_most(store: Store, node: int):
+async def test_a_claim_takes_at_most_the_same_number_from_each_tenant(store: Store, node: int):
     await waiting(store, "many", 20, NOW - HOUR, priority=9)
     await waiting(store, "few", 2, priority=0)
     await waiting(store, "some", 5)
@@ -40,25 +40,25 @@ async def test_each_tenant_of_a_claim_gives_the_same_number_at_most(store: Store
     assert {tenant: found.count(tenant) for tenant in found} == {"few": 2, "many": 4, "some": 4}
 
 
-async def test_a_tenant_that_is_alone_gives_all_that_was_asked_for(store: Store, node: int):
+async def test_a_claim_takes_everything_from_a_single_tenant(store: Store, node: int):
     await waiting(store, "many", 20)
     assert await claimed_of(store, node, 15, "many") == ["many"] * 15
 
 
-async def test_no_more_is_claimed_than_was_asked_for_however_many_tenants_there_are(store: Store, node: int):
+async def test_a_claim_of_many_tenants_stays_within_its_limit(store: Store, node: int):
     for tenant in "abcde":
         await waiting(store, tenant, 2)
     assert len(await claimed_of(store, node, 3, *"abcde")) == 3
 
 
-async def test_a_tenant_that_is_not_named_gives_nothing(store: Store, node: int):
+async def test_a_claim_takes_nothing_from_a_tenant_that_is_not_named(store: Store, node: int):
     await waiting(store, "named", 1)
     await waiting(store, "other", 1)
     assert await claimed_of(store, node, 10, "named", "nobody") == ["named"]
     assert await claimed_of(store, node, 10) == []
 
 
-async def test_an_endpoint_that_is_full_for_one_tenant_is_not_for_another(store: Store, node: int):
+async def test_a_full_endpoint_of_one_tenant_is_not_full_for_another(store: Store, node: int):
     for tenant in ("a", "b"):
         await waiting(store, tenant, 3, url=FULL)
     await waiting(store, "a", 2)
@@ -67,7 +67,7 @@ async def test_an_endpoint_that_is_full_for_one_tenant_is_not_for_another(store:
     assert {tenant: found.count(tenant) for tenant in found} == {"a": 2, "b": 3}
 
 
-async def test_tenants_that_have_something_to_run_by_now_are_listed_in_pages(store: Store, node: int):
+async def test_tenants_with_due_executions_are_listed_in_pages(store: Store, node: int):
     for tenant in ("c", "a", "b"):
         await waiting(store, tenant, 3)
     await add_execution(store, await add_job(store, tenant="later"), NOW + HOUR, "later")
@@ -91,7 +91,7 @@ async def create(store: Store, tenant: str, *instants: int) -> list[str]:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 100])
-async def test_timers_beside_a_tenant_are_all_those_of_the_others_in_order(store: Store, limit: int):
+async def test_timers_except_those_of_a_tenant_are_all_timers_of_the_others_in_order(store: Store, limit: int):
     await create(store, "many", *[NOW] * 30, *range(NOW, NOW + 10))
     for tenant in ("a", "other", "zebra"):
         await create(store, tenant, NOW, NOW, NOW + 4, NOW + MINUTE)
@@ -104,7 +104,7 @@ async def test_timers_beside_a_tenant_are_all_those_of_the_others_in_order(store
     assert len(seen) == 9
 
 
-async def test_timers_beside_a_tenant_are_found_behind_any_number_of_its_own(store: Store, monkeypatch: Any):
+async def test_timers_of_others_are_found_behind_any_number_of_timers_of_one_tenant(store: Store, monkeypatch: Any):
     for module in (sqlite_store, postgres_store):
         monkeypatch.setattr(module, "MOST_PASSED_OVER", 3)
     await create(store, "many", *range(NOW, NOW + 200))
@@ -116,7 +116,7 @@ async def test_timers_beside_a_tenant_are_found_behind_any_number_of_its_own(sto
     assert await store.list_due_timers(NOW + 1000, 2, last.place, None, ("many",)) == []
 
 
-async def test_timers_beside_several_tenants_in_some_shards(store: Store):
+async def test_timers_can_be_read_except_those_of_several_tenants_in_some_shards(store: Store):
     for tenant in ("a", "b", "c"):
         await create(store, tenant, *[NOW] * 40)
     shards = tuple(range(0, 64, 3))

@@ -1,4 +1,4 @@
-"""Firing: executions in and timers moved as one, each instant decided once, overlaps settled as the job says."""
+"""Fires: executions are added and timers moved in one commit, each instant is decided once, by the overlap policy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def planned(job_id: str, at: int, if_open: str = "skip", **fields: Any) -> NewEx
 
 
 def fire_at(node: int, job_id: str, *instants: int, **fields: Any) -> c.Fire:
-    """A Fire of one job by hand; `due_at`, `version`, `next_due_at`, `if_open` and `claim` may be given."""
+    """A Fire of one job; the test may set `due_at`, `version`, `next_due_at`, `if_open` and `claim`."""
     executions = tuple(planned(job_id, at, fields.get("if_open", "skip")) for at in instants)
     due_at = fields.get("due_at", instants[0] if instants else DUE)
     move = TimerMove(
@@ -58,7 +58,7 @@ async def states(store: Store, job_id: str) -> list[State]:
     return [e.state for e in await executions_of(store, job_id)]
 
 
-# The plain case
+# Without conflicts
 
 
 async def test_a_fire_writes_the_execution_claimed_and_moves_the_timer(store: Store, node: int):
@@ -103,7 +103,7 @@ async def test_a_job_whose_last_instant_was_missed_is_completed_at_once(store: S
     ]
 
 
-async def test_a_page_of_many_jobs_is_fired_as_one(store: Store, node: int):
+async def test_a_page_of_many_jobs_is_fired_in_one_commit(store: Store, node: int):
     for _ in range(300):
         await add_job(store, spec("2026-01-01T00:01:00Z"))
     fired, claims = await fire(store, node, DUE)
@@ -125,7 +125,7 @@ async def test_a_fenced_node_may_not_fire(store: Store, node: int):
     assert await snapshot(store) == before
 
 
-async def test_a_timer_that_was_fired_already_is_stale(store: Store, node: int):
+async def test_a_fired_timer_is_stale(store: Store, node: int):
     job_id = await add_job(store)
     command = fire_at(node, job_id, DUE)
     assert await one(store, command) == c.Fired()
@@ -167,7 +167,7 @@ async def test_a_job_that_was_paused_and_resumed_meanwhile_is_stale(store: Store
     assert (await one(store, fire_at(node, job_id, DUE, version=3))) == c.Fired()
 
 
-async def test_a_stale_job_does_not_keep_the_others_of_its_page(store: Store, node: int):
+async def test_a_stale_job_does_not_block_the_others_of_its_page(store: Store, node: int):
     stale, fresh = await add_job(store), await add_job(store)
     moves = (TimerMove(stale, DUE + 1, 1, DUE + MINUTE, 1), TimerMove(fresh, DUE, 1, DUE + MINUTE, 1))
     answer = await one(store, c.Fire(node, DUE, True, moves, (planned(stale, DUE + 1), planned(fresh, DUE))))
@@ -177,11 +177,11 @@ async def test_a_stale_job_does_not_keep_the_others_of_its_page(store: Store, no
     assert (await job_of(store, stale)).due_at == DUE
 
 
-# One execution an instant
+# One execution for each instant
 
 
 async def replan(store: Store, job_id: str, due_at: int, **fields: Any) -> int:
-    """What a change does after the clock went back: the timer is due at an instant that was decided before."""
+    """The effect of a change after the clock was set back: the timer is due at an instant that was decided before."""
     job = spec(**fields)
     version = (await job_of(store, job_id)).version
     answer = await one(store, c.ChangeJob(NOW, TENANT, job_id, version, None, job.name, job.type, True, due_at, job))
@@ -191,9 +191,7 @@ async def replan(store: Store, job_id: str, due_at: int, **fields: Any) -> int:
 
 @pytest.mark.parametrize("policy", sorted(Overlap))
 @pytest.mark.parametrize("is_over", [True, False])
-async def test_an_instant_that_was_decided_before_is_not_decided_again(
-    store: Store, node: int, policy: Overlap, is_over: bool
-):
+async def test_a_decided_instant_is_not_decided_again(store: Store, node: int, policy: Overlap, is_over: bool):
     job_id = await add_job(store, spec(overlap=policy))
     _, (claim,) = await fire(store, node, DUE)
     if is_over:
@@ -209,7 +207,7 @@ async def test_an_instant_that_was_decided_before_is_not_decided_again(
     assert await totals(store) == await recount(store)
 
 
-async def test_an_instant_planned_twice_counts_once_towards_the_most_runs(store: Store, node: int):
+async def test_an_instant_planned_twice_counts_once_towards_max_runs(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=2))
     _, (claim,) = await fire(store, node, DUE)
     await finish(store, node, DUE, ended(claim))
@@ -222,7 +220,7 @@ async def test_an_instant_planned_twice_counts_once_towards_the_most_runs(store:
     assert (found.status, found.fired, found.due_at) == (JobStatus.COMPLETED, 2, None)
 
 
-async def test_of_a_page_only_the_instants_not_yet_decided_are_written(store: Store, node: int):
+async def test_only_undecided_instants_of_a_page_are_written(store: Store, node: int):
     job_id = await add_job(store, spec(overlap="allow"))
     _, (claim,) = await fire(store, node, DUE)
     version = await replan(store, job_id, DUE, overlap="allow")
@@ -233,7 +231,7 @@ async def test_of_a_page_only_the_instants_not_yet_decided_are_written(store: St
     assert await totals(store) == await recount(store)
 
 
-async def test_a_run_that_follows_an_instant_decided_before_is_not_left_waiting(store: Store, node: int):
+async def test_an_execution_after_a_decided_instant_is_not_left_waiting(store: Store, node: int):
     job_id = await add_job(store)
     _, (claim,) = await fire(store, node, DUE)
     await finish(store, node, DUE, ended(claim))
@@ -249,20 +247,20 @@ async def test_a_run_that_follows_an_instant_decided_before_is_not_left_waiting(
 
 
 async def overlapping(store: Store, node: int, policy: str) -> tuple[str, str, c.Fired]:
-    """A job with one execution running, and the answer to the fire of its next instant."""
+    """A job with one running execution, and the result of the fire of its next instant."""
     job_id = await add_job(store, spec(overlap=policy))
     _, (running,) = await fire(store, node, DUE)
     fired, _ = await fire(store, node, DUE + MINUTE)
     return job_id, running.execution_id, fired
 
 
-async def test_allow_runs_both(store: Store, node: int):
+async def test_the_policy_allow_runs_both(store: Store, node: int):
     job_id, _, fired = await overlapping(store, node, "allow")
     assert fired == c.Fired()
     assert await states(store, job_id) == [State.RUNNING, State.RUNNING]
 
 
-async def test_skip_writes_the_newer_one_down_as_skipped(store: Store, node: int):
+async def test_the_policy_skip_records_the_newer_execution_as_skipped(store: Store, node: int):
     job_id, _, fired = await overlapping(store, node, "skip")
     second = planned_id(job_id, DUE + MINUTE)
     assert fired == c.Fired(not_claimed=frozenset({second}))
@@ -272,7 +270,7 @@ async def test_skip_writes_the_newer_one_down_as_skipped(store: Store, node: int
 
 
 @pytest.mark.parametrize("policy", ["queue_one", "queue_all"])
-async def test_a_queued_one_is_held_until_the_running_one_has_ended(store: Store, node: int, policy: str):
+async def test_a_queued_execution_is_held_until_the_running_one_has_ended(store: Store, node: int, policy: str):
     job_id, running, fired = await overlapping(store, node, policy)
     second = planned_id(job_id, DUE + MINUTE)
     assert fired == c.Fired(not_claimed=frozenset({second}))
@@ -296,13 +294,13 @@ async def as_claim(store: Store, record: ExecutionRecord) -> Claim:
     )  # fmt: skip
 
 
-async def test_queue_one_holds_one_and_skips_the_next(store: Store, node: int):
+async def test_the_policy_queue_one_holds_one_and_skips_the_next(store: Store, node: int):
     job_id, _, _ = await overlapping(store, node, "queue_one")
     await fire(store, node, DUE + 2 * MINUTE)
     assert await states(store, job_id) == [State.RUNNING, State.QUEUED, State.SKIPPED]
 
 
-async def test_queue_all_holds_them_all_and_runs_them_one_by_one_in_order(store: Store, node: int):
+async def test_the_policy_queue_all_holds_all_and_runs_them_one_by_one_in_order(store: Store, node: int):
     job_id, running, _ = await overlapping(store, node, "queue_all")
     await fire(store, node, DUE + 2 * MINUTE)
     assert await states(store, job_id) == [State.RUNNING, State.QUEUED, State.QUEUED]
@@ -315,7 +313,7 @@ async def test_queue_all_holds_them_all_and_runs_them_one_by_one_in_order(store:
     assert order == [DUE + MINUTE, DUE + 2 * MINUTE]
 
 
-async def test_a_held_one_waits_through_the_retries_of_the_one_before(store: Store, node: int):
+async def test_a_held_execution_waits_for_the_retries_of_the_one_before_it(store: Store, node: int):
     job_id, running, _ = await overlapping(store, node, "queue_all")
     claim = await as_claim(store, await execution(store, running))
     await finish(store, node, DUE + MINUTE, ended(claim, Outcome(ErrorType.TIMEOUT), now=DUE + MINUTE))
@@ -325,7 +323,7 @@ async def test_a_held_one_waits_through_the_retries_of_the_one_before(store: Sto
 
 
 @pytest.mark.parametrize(("policy", "held"), [("skip", 0), ("queue_one", 1)])
-async def test_a_skipped_instant_does_not_count_towards_the_most_runs(store: Store, node: int, policy: str, held: int):
+async def test_a_skipped_instant_does_not_count_towards_max_runs(store: Store, node: int, policy: str, held: int):
     job_id = await add_job(store, spec(overlap=policy, max_runs=2 + held))
     _, (first,) = await fire(store, node, DUE)
     for n in range(1, 3 + held):
@@ -341,7 +339,7 @@ async def test_a_skipped_instant_does_not_count_towards_the_most_runs(store: Sto
     assert (found.status, found.fired, found.runs) == (JobStatus.COMPLETED, 2 + held, 2 + held)
 
 
-async def test_cancel_running_stops_the_older_and_runs_the_newer(store: Store, node: int):
+async def test_the_policy_cancel_running_stops_the_older_and_runs_the_newer(store: Store, node: int):
     job_id, running, fired = await overlapping(store, node, "cancel_running")
     assert fired == c.Fired(to_cancel=(running,))
     assert await states(store, job_id) == [State.RUNNING, State.RUNNING]
@@ -350,7 +348,7 @@ async def test_cancel_running_stops_the_older_and_runs_the_newer(store: Store, n
     assert expired == {running: True, planned_id(job_id, DUE + MINUTE): False}
 
 
-async def test_cancel_running_cancels_waiting_executions_and_stops_none(store: Store, node: int):
+async def test_the_policy_cancel_running_cancels_waiting_executions_and_stops_none(store: Store, node: int):
     job_id = await add_job(store, spec(overlap="cancel_running"))
     await fire(store, node, DUE, claim=False)
     fired, (claim,) = await fire(store, node, DUE + MINUTE)
@@ -394,7 +392,7 @@ async def test_another_jobs_open_execution_is_no_overlap(store: Store, node: int
 # The ledger
 
 
-async def test_spans_decided_against_are_in_the_ledger_latest_first(store: Store, node: int):
+async def test_skipped_spans_are_in_the_ledger_latest_first(store: Store, node: int):
     job_id = await add_job(store)
     for n in range(3):
         at = DUE + n * HOUR
@@ -406,10 +404,10 @@ async def test_spans_decided_against_are_in_the_ledger_latest_first(store: Store
     assert await store.list_skipped(new_id(), 10) == []
 
 
-# Runs outside the timetable
+# Manual executions
 
 
-async def test_a_manual_run_waits_with_its_jobs_priority(store: Store):
+async def test_a_manual_execution_waits_with_the_priority_of_its_job(store: Store):
     job_id = await add_job(store, spec(priority=9))
     made = await add_execution(store, job_id, NOW + 7)
     found = await execution(store, made)
@@ -419,7 +417,7 @@ async def test_a_manual_run_waits_with_its_jobs_priority(store: Store):
     assert (await job_of(store, job_id)).fired == 0
 
 
-async def test_manual_runs_of_one_instant_and_the_planned_one_are_executions_of_their_own(store: Store, node: int):
+async def test_manual_executions_of_one_instant_and_the_planned_one_are_separate_executions(store: Store, node: int):
     job_id = await add_job(store, spec(overlap="allow"))
     for _ in range(3):
         await add_execution(store, job_id, DUE)
@@ -428,13 +426,13 @@ async def test_manual_runs_of_one_instant_and_the_planned_one_are_executions_of_
     assert len(await executions_of(store, job_id)) == 4
 
 
-async def test_a_run_of_a_job_that_is_not_there_is_refused(store: Store):
+async def test_a_run_of_an_unknown_job_is_refused(store: Store):
     theirs = await add_job(store, tenant="other")
     for job_id in (new_id(), theirs):
         assert isinstance(await one(store, c.AddExecution(NOW, TENANT, job_id, new_id(), Trigger.MANUAL)), NotFound)
 
 
-async def test_a_cancelled_job_is_given_no_further_run(store: Store):
+async def test_a_cancelled_job_gets_no_further_execution(store: Store):
     job_id = await add_job(store)
     await one(store, c.CancelJob(NOW, TENANT, job_id))
     before = await snapshot(store)
@@ -442,7 +440,7 @@ async def test_a_cancelled_job_is_given_no_further_run(store: Store):
     assert await snapshot(store) == before
 
 
-async def test_a_run_added_a_second_time_under_its_id_is_refused_alone(store: Store):
+async def test_a_second_run_with_the_same_id_is_refused_alone(store: Store):
     job_id = await add_job(store)
     made = await add_execution(store, job_id)
     again = c.AddExecution(NOW, TENANT, job_id, made, Trigger.MANUAL)

@@ -1,6 +1,6 @@
-"""Nothing grows for ever: after each retention period, every table is back at its size.
+"""Bounded growth: after each retention period, every table is back at its size.
 
-The test names no table. A new one that nobody prunes fails it.
+The test names no table. A new table without a prune fails it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ async def sizes(raw: Raw, backend: str) -> dict[str, int]:
 
 
 class Churn:
-    """All that the people of two new tenants do in a day, and what comes of it."""
+    """Everything that users of two new tenants do in a day, with its effects."""
 
     def __init__(self, stage: Stage, cycle: int) -> None:
         self._stage = stage
@@ -110,7 +110,7 @@ class Churn:
         await self._stage.tick()
 
     async def _work(self, tenant: str) -> None:
-        """A worker and a node come, run something, say how far they are, and go."""
+        """A worker and a node start, run executions, report progress, and leave."""
         await self._stage.let_run()
         functions = ("report",)
         worker = await self.do(c.JoinWorker(self.now, tenant, "ann", f"worker of {tenant}", functions, 4))
@@ -137,7 +137,7 @@ class Churn:
 
 
 async def keep_house(stage: Stage, until: int) -> None:
-    """Let time pass until then; at each instant housekeeping does all that it finds."""
+    """Lets time pass until then; at each instant the housekeeping runs until it finds nothing."""
     retention = stage.engine.term.retention
     while stage.clock.now() < until:
         stage.clock.set(min(stage.clock.now() + 2 * DAY, until))
@@ -151,7 +151,7 @@ def grown(first: Mapping[str, int], last: Mapping[str, int]) -> dict[str, tuple[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("cycles", [2, pytest.param(4, marks=pytest.mark.soak)])
-async def test_after_each_retention_period_every_table_is_back_at_its_size(
+async def test_every_table_is_back_at_its_size_after_each_retention_period(
     store: Store, raw: Raw, backend: str, tmp_path: Path, cycles: int
 ):
     executor = ScriptedExecutor()

@@ -28,7 +28,7 @@ from snapshot import recount, snapshot, totals
 
 
 async def ended_executions(store: Store, node: int, count: int, at: int = NOW, tenant: str = TENANT) -> list[str]:
-    """Executions that were scheduled from `at` on, a minute apart, and have ended. Oldest first."""
+    """Ended executions that were scheduled from `at` on, a minute apart. Oldest first."""
     job_id = await add_job(store, tenant=tenant)
     for n in range(count):
         await add_execution(store, job_id, at + n * MINUTE, tenant)
@@ -41,7 +41,7 @@ async def executions_left(store: Store) -> list[ExecutionRecord]:
     return await store.list_executions(ExecutionQuery(TENANT))
 
 
-async def test_only_what_was_scheduled_before_is_pruned(store: Store, node: int):
+async def test_only_executions_scheduled_before_the_limit_are_pruned(store: Store, node: int):
     ids = await ended_executions(store, node, 4)
     assert await one(store, c.Prune(NOW + 2 * MINUTE, 0, 0, 100)) == 2
     left = [execution_id for execution_id in ids if await store.get_execution(TENANT, execution_id)]
@@ -51,14 +51,14 @@ async def test_only_what_was_scheduled_before_is_pruned(store: Store, node: int)
     assert await totals(store) == await recount(store)
 
 
-async def test_the_oldest_go_first_a_page_at_a_time(store: Store, node: int):
+async def test_the_oldest_executions_are_pruned_first_a_page_at_a_time(store: Store, node: int):
     ids = await ended_executions(store, node, 5)
     assert await one(store, c.Prune(NOW + DAY, 0, 0, 2)) == 2
     assert [e for e in ids if await store.get_execution(TENANT, e)] == ids[2:]
     assert [await one(store, c.Prune(NOW + DAY, 0, 0, 2)) for _ in range(3)] == [2, 1, 0]
 
 
-async def test_all_that_is_older_than_history_may_be_goes_and_what_is_younger_stays(store: Store, node: int):
+async def test_executions_beyond_the_age_limit_are_pruned_and_younger_ones_stay(store: Store, node: int):
     old = await ended_executions(store, node, 5, NOW - 2 * DAY)
     yesterday = await ended_executions(store, node, 5, NOW - HOUR)
     young = await ended_executions(store, node, 5, NOW + HOUR)
@@ -74,7 +74,7 @@ async def test_all_that_is_older_than_history_may_be_goes_and_what_is_younger_st
     assert await store.count_history() == 5
 
 
-async def test_what_is_open_is_never_pruned(store: Store, node: int):
+async def test_open_executions_are_never_pruned(store: Store, node: int):
     job_id = await add_job(store)
     for n in range(2):
         await add_execution(store, job_id, NOW + n)
@@ -84,7 +84,7 @@ async def test_what_is_open_is_never_pruned(store: Store, node: int):
     assert (await execution(store, running.execution_id)).state is State.RUNNING
 
 
-async def test_every_tenants_history_is_pruned_and_counted(store: Store, node: int):
+async def test_the_history_of_every_tenant_is_pruned_and_counted(store: Store, node: int):
     await ended_executions(store, node, 3)
     await ended_executions(store, node, 2, tenant="other")
     assert await store.count_history() == 5
@@ -93,7 +93,7 @@ async def test_every_tenants_history_is_pruned_and_counted(store: Store, node: i
     assert await totals(store, "other") == await recount(store, "other")
 
 
-async def test_old_idempotency_keys_are_dropped_and_younger_ones_kept(store: Store):
+async def test_old_idempotency_keys_are_removed_and_younger_ones_stay(store: Store):
     for n in range(3):
         record = c.IdempotencyRecord(TENANT, f"k{n}", "f", "answer")
         await one(store, c.CreateJobs(NOW + n * HOUR, (new_job(),), record))
@@ -102,7 +102,7 @@ async def test_old_idempotency_keys_are_dropped_and_younger_ones_kept(store: Sto
     assert found == [None, ("f", "answer"), ("f", "answer")]
 
 
-async def test_old_entries_of_the_ledger_are_dropped(store: Store, node: int):
+async def test_old_entries_of_the_ledger_are_removed(store: Store, node: int):
     job_id = await add_job(store)
     due_at = NOW + MINUTE
     for n in range(3):
@@ -114,7 +114,7 @@ async def test_old_entries_of_the_ledger_are_dropped(store: Store, node: int):
     assert [skip.first_at for skip in await store.list_skipped(job_id, 10)] == [due_at + 2 * HOUR]
 
 
-async def test_nodes_that_ended_long_ago_are_dropped_and_those_that_live_stay(store: Store, node: int, raw: Raw):
+async def test_nodes_that_ended_long_ago_are_removed_and_living_ones_stay(store: Store, node: int, raw: Raw):
     ended, lately = [await one(store, c.StartNode(NOW, name)) for name in ("ended", "lately")]
     worker = await one(store, c.JoinWorker(NOW, TENANT, "ann", "worker", ("report",), 4))
     await one(store, c.FenceNodes(NOW + HOUR, (ended, worker)))
@@ -125,7 +125,7 @@ async def test_nodes_that_ended_long_ago_are_dropped_and_those_that_live_stay(st
     assert await one(store, c.StartNode(NOW + DAY, "next")) > worker, "an id is never given again"
 
 
-async def test_a_nodes_row_stays_as_long_as_history_that_goes_may_name_it(store: Store, node: int):
+async def test_the_row_of_a_node_stays_as_long_as_history_can_name_it(store: Store, node: int):
     (execution_id, *_) = await ended_executions(store, node, 3)
     await one(store, c.StopNode(NOW + DAY, node))
     assert (await execution(store, execution_id)).worker_id == "node-1"
@@ -136,8 +136,8 @@ async def test_a_nodes_row_stays_as_long_as_history_that_goes_may_name_it(store:
     assert answers == [2, 1, 0]
 
 
-async def test_what_a_node_ran_whose_row_was_dropped_is_taken_over_all_the_same(store: Store, node: int):
-    """A row that is gone says what an ended one says: nothing of this node counts any more."""
+async def test_executions_of_a_node_whose_row_was_removed_are_taken_over(store: Store, node: int):
+    """A missing row means the same as an ended one: writes of this node are refused."""
     lost = await one(store, c.StartNode(NOW, "lost"))
     await add_execution(store, await add_job(store), NOW)
     (claim,) = await claim_waiting(store, lost, NOW, limit=1)
@@ -147,7 +147,7 @@ async def test_what_a_node_ran_whose_row_was_dropped_is_taken_over_all_the_same(
     assert isinstance(await one(store, c.ClaimExecutions(lost, NOW, 1, (TENANT,))), StaleWrite)
 
 
-async def test_api_keys_that_are_revoked_or_expired_for_long_are_dropped(store: Store):
+async def test_api_keys_that_were_revoked_or_expired_long_ago_are_removed(store: Store):
     ends = {"revoked": None, "expired": NOW + HOUR, "both": NOW + 9 * DAY, "soon": NOW + 5 * DAY, "for ever": None}
     for name, expires_at in ends.items():
         await one(store, c.AddKey(NOW, new_key(name, expires_at=expires_at)))
@@ -159,8 +159,8 @@ async def test_api_keys_that_are_revoked_or_expired_for_long_are_dropped(store: 
     assert {key.key_id for key in await store.list_keys(TENANT, 10)} == {"soon", "for ever"}
 
 
-async def test_a_full_page_of_anything_says_that_there_may_be_more(store: Store):
-    """Else what comes faster than a page a minute would grow for ever."""
+async def test_a_full_page_reports_that_there_may_be_more(store: Store):
+    """Otherwise data that arrives faster than a page a minute would grow for ever."""
     for n in range(5):
         record = c.IdempotencyRecord(TENANT, f"k{n}", "f", "answer")
         await one(store, c.CreateJobs(NOW, (new_job(),), record))
@@ -174,7 +174,7 @@ async def test_pruning_nothing_changes_nothing(store: Store, node: int):
     assert await snapshot(store) == before
 
 
-async def test_a_store_that_reads_and_writes_is_well(store: Store):
+async def test_a_store_that_reads_and_writes_is_healthy(store: Store):
     assert await store.check() is None
     await add_job(store)
     assert await store.check() is None
@@ -200,7 +200,7 @@ async def test_an_empty_store_returns_a_result_for_every_read(store: Store):
     assert await store.count_history() == 0
 
 
-async def test_the_newest_instant_is_of_a_nodes_start_or_of_an_execution(store: Store):
+async def test_the_newest_instant_is_that_of_a_node_start_or_an_execution(store: Store):
     assert await store.newest_at() is None
     await one(store, c.StartNode(NOW, "node-1"))
     assert await store.newest_at() == NOW

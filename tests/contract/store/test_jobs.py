@@ -49,7 +49,7 @@ def pause(job_id: str, tenant: str = TENANT) -> c.PauseJob:
 # Create
 
 
-async def test_a_created_job_is_there_as_it_was_written(store: Store):
+async def test_a_created_job_is_read_as_it_was_written(store: Store):
     job = spec(
         "*/5 * * * *", key="sales", tags={"team": "sales", "ünï": "\"'"}, retry_policy=RetryPolicy(delays=(1, 2)),
         description="line\nbreak ☃ 𝄞", priority=0, max_runs=3,
@@ -68,14 +68,14 @@ async def test_a_created_job_is_there_as_it_was_written(store: Store):
     )  # fmt: skip
 
 
-async def test_many_jobs_are_created_as_one(store: Store):
+async def test_many_jobs_are_created_in_one_commit(store: Store):
     jobs = tuple(new_job() for _ in range(1000))
     assert await one(store, c.CreateJobs(NOW, jobs)) is None
     listed = await store.list_jobs(JobQuery(TENANT, limit=2000, order="asc"))
     assert [job.job_id for job in listed] == [job.job_id for job in jobs]
 
 
-async def test_a_key_that_is_taken_is_refused_and_creates_none_of_them(store: Store):
+async def test_a_used_key_is_refused_and_none_of_the_jobs_is_created(store: Store):
     await add_job(store, spec(key="sales"))
     before = await snapshot(store)
     refused = await one(store, c.CreateJobs(NOW, (new_job(), new_job(spec(key="sales")), new_job())))
@@ -83,14 +83,14 @@ async def test_a_key_that_is_taken_is_refused_and_creates_none_of_them(store: St
     assert await snapshot(store) == before
 
 
-async def test_a_key_that_is_taken_is_named(store: Store):
+async def test_the_error_for_a_used_key_names_it(store: Store):
     await add_job(store, spec(key="sales"))
     refused = await one(store, c.CreateJobs(NOW, (new_job(spec(key="sales")),)))
     assert isinstance(refused, Conflict)
     assert "'sales'" in refused.message
 
 
-async def test_a_key_twice_in_one_create_is_refused(store: Store):
+async def test_a_create_with_the_same_key_twice_is_refused(store: Store):
     twice = c.CreateJobs(NOW, (new_job(spec(key="sales")), new_job(spec(key="sales"))))
     assert isinstance(await one(store, twice), Conflict)
     assert await store.count_jobs(JobQuery(TENANT)) == 0
@@ -105,12 +105,12 @@ async def test_a_key_is_unique_in_its_tenant_only(store: Store):
     assert found.job_id == theirs
 
 
-async def test_jobs_without_a_key_never_collide(store: Store):
+async def test_jobs_without_a_key_never_conflict(store: Store):
     assert await add_job(store) != await add_job(store)
     assert await store.count_jobs(JobQuery(TENANT)) == 2
 
 
-async def test_a_job_created_a_second_time_under_its_id_is_refused(store: Store):
+async def test_a_second_create_with_the_same_id_is_refused(store: Store):
     made = new_job()
     assert await one(store, c.CreateJobs(NOW, (made,))) is None
     before = await snapshot(store)
@@ -133,7 +133,7 @@ def create_once(key: str = "k1", fingerprint: str = "f1", **fields: Any) -> c.Cr
     return c.CreateJobs(NOW, (new_job(**fields),), record)
 
 
-async def test_a_repeat_with_the_same_key_and_body_gets_the_first_answer_and_creates_nothing(store: Store):
+async def test_a_repeat_with_the_same_key_and_body_gets_the_first_response_and_creates_nothing(store: Store):
     assert await one(store, create_once()) is None
     before = await snapshot(store)
     assert await one(store, create_once()) == "answer to f1"
@@ -153,27 +153,27 @@ async def test_a_repeat_within_the_same_batch_creates_one_job(store: Store):
     assert await store.count_jobs(JobQuery(TENANT)) == 1
 
 
-async def test_idempotency_keys_are_the_tenants_own(store: Store):
+async def test_idempotency_keys_are_separate_for_each_tenant(store: Store):
     assert await one(store, create_once()) is None
     assert await one(store, create_once(fingerprint="f2", tenant="other")) is None
     assert await store.get_response("other", "k1") == ("f2", "answer to f2")
 
 
-async def test_a_create_that_is_refused_leaves_no_idempotency_key(store: Store):
+async def test_a_refused_create_stores_no_idempotency_key(store: Store):
     await add_job(store, spec(key="sales"))
     refused = await one(store, create_once(job=spec(key="sales")))
     assert isinstance(refused, Conflict)
     assert await store.get_response(TENANT, "k1") is None
 
 
-async def test_an_idempotency_key_that_was_never_used_has_no_answer(store: Store):
+async def test_an_unused_idempotency_key_has_no_response(store: Store):
     assert await store.get_response(TENANT, "k1") is None
 
 
 # Change
 
 
-async def test_a_change_replaces_the_spec_and_the_next_run_and_counts_up_the_version(store: Store):
+async def test_a_change_replaces_the_spec_and_the_next_run_and_increments_the_version(store: Store):
     job_id = await add_job(store, spec(key="old"))
     job = spec("every 2h", name="better", key="new", tags={"a": "b"})
     assert await one(store, change(job_id, job, due_at=LATER + 5)) == 2
@@ -192,7 +192,7 @@ async def test_a_change_of_another_version_is_refused(store: Store):
     assert await snapshot(store) == before
 
 
-async def test_of_two_changes_of_the_same_version_one_is_refused(store: Store):
+async def test_the_second_of_two_changes_of_the_same_version_is_refused(store: Store):
     job_id = await add_job(store)
     first, second = await store.apply([change(job_id, spec(name="first")), change(job_id, spec(name="second"))])
     assert first == 2
@@ -200,7 +200,7 @@ async def test_of_two_changes_of_the_same_version_one_is_refused(store: Store):
     assert (await job_of(store, job_id)).spec.name == "first"
 
 
-async def test_a_change_to_a_key_that_is_taken_is_refused(store: Store):
+async def test_a_change_to_a_used_key_is_refused(store: Store):
     await add_job(store, spec(key="sales"))
     job_id = await add_job(store, spec(key="costs"))
     before = await snapshot(store)
@@ -213,7 +213,7 @@ async def test_a_change_may_keep_its_own_key(store: Store):
     assert await one(store, change(job_id, spec("every 2h", key="sales"))) == 2
 
 
-async def test_a_change_of_a_job_that_is_not_there_is_refused(store: Store):
+async def test_a_change_of_an_unknown_job_is_refused(store: Store):
     job_id = await add_job(store, tenant="other")
     for unknown in (new_id(), job_id):
         assert isinstance(await one(store, change(unknown, spec())), NotFound)
@@ -226,7 +226,7 @@ async def test_a_cancelled_job_cannot_be_changed(store: Store):
     assert isinstance(await one(store, change(job_id, spec(), version)), Conflict)
 
 
-async def test_a_completed_job_that_is_given_a_next_run_begins_anew(store: Store, node: int):
+async def test_a_completed_job_that_gets_a_next_run_is_pending_again(store: Store, node: int):
     job_id = await add_job(store, spec("immediate"))
     _, (claim,) = await fire(store, node, NOW)
     await finish(store, node, NOW, ended(claim))
@@ -236,7 +236,7 @@ async def test_a_completed_job_that_is_given_a_next_run_begins_anew(store: Store
     assert (found.status, found.due_at, found.fired, found.runs) == (JobStatus.PENDING, LATER, 0, 1)
 
 
-async def test_a_completed_job_without_a_next_run_stays_completed_when_changed(store: Store, node: int):
+async def test_a_changed_completed_job_without_a_next_run_stays_completed(store: Store, node: int):
     job_id = await add_job(store, spec("immediate"))
     _, (claim,) = await fire(store, node, NOW)
     await finish(store, node, NOW, ended(claim))
@@ -245,7 +245,7 @@ async def test_a_completed_job_without_a_next_run_stays_completed_when_changed(s
     assert (found.status, found.spec.name, found.due_at) == (JobStatus.COMPLETED, "renamed", None)
 
 
-async def test_a_paused_job_that_is_changed_stays_paused(store: Store):
+async def test_a_changed_paused_job_stays_paused(store: Store):
     job_id = await add_job(store)
     await one(store, pause(job_id))
     assert await one(store, change(job_id, spec("every 2h"), 2, due_at=LATER + 5)) == 3
@@ -254,7 +254,7 @@ async def test_a_paused_job_that_is_changed_stays_paused(store: Store):
     assert await store.next_due_at() is None
 
 
-async def test_a_change_that_leaves_the_time_alone_does_not_undo_a_fire_since_the_job_was_read(store: Store, node: int):
+async def test_a_change_without_a_new_schedule_does_not_undo_a_fire_since_the_job_was_read(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=2))
     read = await job_of(store, job_id)
     _, (claim,) = await fire(store, node, NOW + MINUTE)
@@ -267,7 +267,7 @@ async def test_a_change_that_leaves_the_time_alone_does_not_undo_a_fire_since_th
     assert [e.scheduled_at for e in await executions_of(store, job_id)] == [NOW + MINUTE, NOW + 2 * MINUTE]
 
 
-async def test_a_paused_job_whose_time_is_left_alone_keeps_when_it_would_have_been_due(store: Store):
+async def test_a_changed_paused_job_with_the_same_schedule_keeps_its_due_instant(store: Store):
     job_id = await add_job(store)
     await one(store, pause(job_id))
     assert await one(store, change(job_id, spec(name="renamed"), 2, due_at=None, replan=False)) == 3
@@ -275,7 +275,7 @@ async def test_a_paused_job_whose_time_is_left_alone_keeps_when_it_would_have_be
     assert (found.status, found.due_at, found.resume_at) == (JobStatus.PAUSED, None, NOW + MINUTE)
 
 
-async def test_a_completed_job_that_goes_on_keeps_its_count(store: Store, node: int):
+async def test_a_completed_job_that_continues_keeps_its_count(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=1))
     _, (claim,) = await fire(store, node, NOW + MINUTE)
     await finish(store, node, NOW + MINUTE, ended(claim))
@@ -285,13 +285,13 @@ async def test_a_completed_job_that_goes_on_keeps_its_count(store: Store, node: 
     assert (found.status, found.due_at, found.fired) == (JobStatus.PENDING, LATER, 1)
 
 
-async def test_a_job_that_is_changed_to_have_no_run_left_is_completed(store: Store):
+async def test_a_job_that_is_changed_to_have_no_more_runs_is_completed(store: Store):
     job_id = await add_job(store)
     assert await one(store, change(job_id, spec(max_runs=1), due_at=None)) == 2
     assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
 
 
-async def test_what_a_change_passes_over_is_in_the_ledger(store: Store):
+async def test_instants_skipped_by_a_change_are_in_the_ledger(store: Store):
     job_id = await add_job(store)
     spans = (
         Skipped(job_id, TENANT, NOW + MINUTE, NOW + 3 * MINUTE, 2, "changed"),
@@ -305,7 +305,7 @@ async def test_what_a_change_passes_over_is_in_the_ledger(store: Store):
 
 
 @pytest.mark.parametrize("deed", ["change", "cancel"])
-async def test_what_was_fired_since_the_job_was_read_is_not_skipped_too(store: Store, node: int, deed: str):
+async def test_instants_fired_since_the_job_was_read_are_not_skipped(store: Store, node: int, deed: str):
     job_id = await add_job(store)
     until_at = NOW + 2 * MINUTE + 1
     span = Skipped(job_id, TENANT, NOW + MINUTE, until_at, 2, "changed")
@@ -319,7 +319,9 @@ async def test_what_was_fired_since_the_job_was_read_is_not_skipped_too(store: S
 
 
 @pytest.mark.parametrize("deed", ["change", "cancel"])
-async def test_nothing_is_skipped_if_all_of_it_was_fired_since_the_job_was_read(store: Store, node: int, deed: str):
+async def test_a_change_skips_nothing_if_all_instants_were_fired_since_the_job_was_read(
+    store: Store, node: int, deed: str
+):
     job_id = await add_job(store)
     span = Skipped(job_id, TENANT, NOW + MINUTE, NOW + MINUTE + 1, 1, "changed")
     command: c.Command = {
@@ -334,7 +336,7 @@ async def test_nothing_is_skipped_if_all_of_it_was_fired_since_the_job_was_read(
 # Pause and resume
 
 
-async def test_a_paused_job_is_due_no_more_and_says_by_whom(store: Store):
+async def test_a_paused_job_is_not_due_and_shows_the_user_that_paused_it(store: Store):
     job_id = await add_job(store)
     assert await one(store, pause(job_id)) is JobStatus.PAUSED
     found = await job_of(store, job_id)
@@ -344,7 +346,7 @@ async def test_a_paused_job_is_due_no_more_and_says_by_whom(store: Store):
     assert await store.list_due_timers(2**50, 10) == []
 
 
-async def test_pausing_a_paused_job_changes_nothing(store: Store):
+async def test_a_pause_of_a_paused_job_changes_nothing(store: Store):
     job_id = await add_job(store)
     await one(store, pause(job_id))
     before = await snapshot(store)
@@ -362,7 +364,7 @@ async def test_a_job_that_has_ended_cannot_be_paused(store: Store, node: int):
         assert isinstance(await one(store, pause(job_id)), Conflict)
 
 
-async def test_pausing_what_is_not_there_is_refused(store: Store):
+async def test_a_pause_of_an_unknown_job_is_refused(store: Store):
     theirs = await add_job(store, tenant="other")
     for job_id in (new_id(), theirs):
         assert isinstance(await one(store, pause(job_id)), NotFound)
@@ -372,7 +374,7 @@ def resume(job_id: str, version: int = 2, due_at: int | None = LATER, skipped: S
     return c.ResumeJob(LATER, TENANT, job_id, version, due_at, skipped)
 
 
-async def test_a_resumed_job_is_due_again_and_what_passed_is_in_the_ledger(store: Store):
+async def test_a_resumed_job_is_due_again_and_the_missed_instants_are_in_the_ledger(store: Store):
     job_id = await add_job(store)
     await one(store, pause(job_id))
     passed = Skipped(job_id, TENANT, NOW + MINUTE, LATER, 59, "paused")
@@ -383,7 +385,7 @@ async def test_a_resumed_job_is_due_again_and_what_passed_is_in_the_ledger(store
     assert await store.list_skipped(job_id, 10) == [SkippedRecord(NOW + MINUTE, LATER, 59, "paused", LATER)]
 
 
-async def test_a_resumed_job_with_no_run_left_is_completed(store: Store):
+async def test_a_resumed_job_without_further_runs_is_completed(store: Store):
     job_id = await add_job(store)
     await one(store, pause(job_id))
     assert await one(store, resume(job_id, due_at=None)) is JobStatus.COMPLETED
@@ -406,7 +408,7 @@ async def test_a_resume_based_on_an_older_version_is_refused(store: Store):
     assert await snapshot(store) == before
 
 
-async def test_resuming_what_is_not_there_is_refused(store: Store):
+async def test_a_resume_of_an_unknown_job_is_refused(store: Store):
     theirs = await add_job(store, tenant="other")
     for job_id in (new_id(), theirs):
         assert isinstance(await one(store, resume(job_id)), NotFound)
@@ -415,7 +417,7 @@ async def test_resuming_what_is_not_there_is_refused(store: Store):
 # Cancel and purge
 
 
-async def test_a_cancelled_job_is_due_no_more_and_what_waits_is_cancelled(store: Store, node: int):
+async def test_a_cancelled_job_is_not_due_and_its_waiting_executions_are_cancelled(store: Store, node: int):
     job_id = await add_job(store, spec("every 1m", overlap="queue_all"))
     _, (running,) = await fire(store, node, NOW + MINUTE)
     await fire(store, node, NOW + 2 * MINUTE)  # held
@@ -442,7 +444,7 @@ async def test_a_running_execution_of_a_cancelled_job_is_stopped_on_any_node(sto
 
 
 @pytest.mark.parametrize("is_paused", [True, False])
-async def test_what_a_cancelled_job_owed_is_in_the_ledger(store: Store, is_paused: bool):
+async def test_due_instants_of_a_cancelled_job_are_in_the_ledger(store: Store, is_paused: bool):
     job_id = await add_job(store)
     if is_paused:
         await one(store, pause(job_id))
@@ -451,7 +453,7 @@ async def test_what_a_cancelled_job_owed_is_in_the_ledger(store: Store, is_pause
     assert await store.list_skipped(job_id, 10) == [SkippedRecord(NOW + MINUTE, LATER, 59, "cancelled", LATER)]
 
 
-async def test_cancelling_a_cancelled_job_changes_nothing(store: Store, node: int):
+async def test_a_cancel_of_a_cancelled_job_changes_nothing(store: Store, node: int):
     job_id = await add_job(store)
     _, (claim,) = await fire(store, node, NOW + MINUTE)
     await one(store, c.CancelJob(LATER, TENANT, job_id))
@@ -460,14 +462,14 @@ async def test_cancelling_a_cancelled_job_changes_nothing(store: Store, node: in
     assert await snapshot(store) == before
 
 
-async def test_cancelling_what_is_not_there_is_refused(store: Store):
+async def test_a_cancel_of_an_unknown_job_is_refused(store: Store):
     theirs = await add_job(store, tenant="other")
     for job_id in (new_id(), theirs):
         assert isinstance(await one(store, c.CancelJob(NOW, TENANT, job_id)), NotFound)
     assert (await job_of(store, theirs, "other")).status is JobStatus.PENDING
 
 
-async def test_a_purged_job_is_gone_with_all_its_history(store: Store, node: int):
+async def test_a_purge_removes_a_job_with_all_its_history(store: Store, node: int):
     kept = await add_job(store)
     job_id = await add_job(store, spec("every 1m", key="sales"))
     _, claims = await fire(store, node, NOW + MINUTE)
@@ -485,7 +487,7 @@ async def test_a_purged_job_is_gone_with_all_its_history(store: Store, node: int
     assert (await totals(store))["jobs"] == 1
 
 
-async def test_the_key_of_a_purged_job_is_free_again(store: Store):
+async def test_the_key_of_a_purged_job_can_be_used_again(store: Store):
     job_id = await add_job(store, spec(key="sales"))
     await one(store, c.PurgeJob(TENANT, job_id))
     await add_job(store, spec(key="sales"))
@@ -508,7 +510,7 @@ async def test_a_long_history_is_purged_in_pages_and_the_job_is_cancelled_meanwh
     assert await totals(store) == await recount(store)
 
 
-async def test_a_history_of_just_a_page_is_purged_too(store: Store):
+async def test_a_history_of_exactly_one_page_is_purged(store: Store):
     job_id = await add_job(store)
     await add_execution(store, job_id)
     answers = [await one(store, c.PurgeJob(TENANT, job_id, 1)) for _ in range(2)]
@@ -524,22 +526,22 @@ async def test_a_job_with_a_running_execution_cannot_be_purged(store: Store, nod
     assert await snapshot(store) == before
 
 
-async def test_purging_what_is_not_there_is_refused(store: Store):
+async def test_a_purge_of_an_unknown_job_is_refused(store: Store):
     theirs = await add_job(store, tenant="other")
     for job_id in (new_id(), theirs):
         assert isinstance(await one(store, c.PurgeJob(TENANT, job_id)), NotFound)
 
 
 @pytest.mark.parametrize("name", ["ends with ]", '["x"]', "back\\slash", "'; DROP TABLE jobs; --", "𝄞" * 60])
-async def test_a_name_comes_back_whatever_signs_it_holds(store: Store, name: str):
+async def test_a_name_with_any_characters_is_read_unchanged(store: Store, name: str):
     job_id = await add_job(store, spec(name=name))
     await one(store, c.PauseJob(LATER, TENANT, job_id, name, name))
     found = await job_of(store, job_id)
     assert (found.spec.name, found.paused_by, found.pause_reason) == (name, name, name)
 
 
-async def test_a_body_with_nul_comes_back_wherever_its_job_goes(store: Store, node: int):
-    """The API refuses it, naming the field; but what is in a store already must not get stuck there."""
+async def test_a_body_with_nul_is_read_unchanged_everywhere(store: Store, node: int):
+    """The API refuses NUL and names the field; but jobs that are stored already must not get stuck."""
     job = spec("immediate", payload=HttpRequest("https://hook.example/run", body={"a": "x\0y", "b": ["\0"]}))
     job_id = await add_job(store, job, now=NOW)
     assert (await job_of(store, job_id)).spec == job
@@ -551,7 +553,7 @@ async def test_a_body_with_nul_comes_back_wherever_its_job_goes(store: Store, no
     assert [found.spec for found in await store.list_jobs(JobQuery(TENANT, tag=("a", "b")))] == [renamed]
 
 
-async def test_a_definition_whose_tags_hold_nul_or_whose_name_does_spoils_no_list(store: Store):
+async def test_a_definition_with_nul_in_its_tags_or_name_breaks_no_list(store: Store):
     kept = await add_job(store, spec(tags={"a": "b"}))
     await store.apply([c.CreateJobs(NOW, (new_job(bad),)) for bad in (spec(name="x\0"), spec(tags={"a": "\0"}))])
     listed = await store.list_jobs(JobQuery(TENANT, tag=("a", "b"), name="report"))

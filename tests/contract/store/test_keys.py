@@ -23,7 +23,7 @@ async def key(store: Store, key_id: str = "key-1") -> KeyRecord:
     return found
 
 
-async def test_a_key_is_read_as_it_was_made(store: Store):
+async def test_a_key_is_read_as_it_was_created(store: Store):
     made = new_key(
         name='the "ü" \\ key', user_id="bob", role=Role.ADMIN, tier=Tier.PRO, scopes=("read", "sql"), expires_at=NOW + 5
     )
@@ -47,18 +47,18 @@ async def test_a_key_is_read_as_it_was_made(store: Store):
     assert await store.list_keys(TENANT, 10) == [expected]
 
 
-async def test_a_key_may_have_no_scope_and_no_end(store: Store):
+async def test_a_key_may_have_no_scopes_and_no_expiry(store: Store):
     await one(store, c.AddKey(NOW, new_key(scopes=())))
     found = await key(store)
     assert (found.scopes, found.expires_at) == ((), None)
 
 
-async def test_a_key_that_is_not_there_is_none(store: Store):
+async def test_an_unknown_key_returns_none(store: Store):
     assert await store.get_key("key-1") is None
     assert await store.list_keys(TENANT, 10) == []
 
 
-async def test_an_id_is_given_once_whatever_the_tenant(store: Store):
+async def test_a_key_id_is_unique_across_tenants(store: Store):
     await one(store, c.AddKey(NOW, new_key()))
     before = await key(store)
     assert isinstance(await one(store, c.AddKey(NOW + 1, new_key(tenant="other", name="mine"))), Conflict)
@@ -80,7 +80,7 @@ async def test_keys_are_listed_latest_first_and_of_one_tenant(store: Store):
     assert [found.key_id for found in await store.list_keys("other", 10)] == ["key-3"]
 
 
-async def test_a_key_is_revoked_once_and_by_its_tenant(store: Store):
+async def test_a_key_is_revoked_once_and_only_by_its_tenant(store: Store):
     await one(store, c.AddKey(NOW, new_key()))
     await one(store, c.AddKey(NOW, new_key("key-2")))
     assert isinstance(await one(store, c.RevokeKey(NOW, "other", "key-1")), NotFound)
@@ -92,7 +92,7 @@ async def test_a_key_is_revoked_once_and_by_its_tenant(store: Store):
     assert (await key(store, "key-2")).revoked_at is None
 
 
-async def test_keys_that_were_used_say_when(store: Store):
+async def test_keys_have_the_instant_of_their_last_use(store: Store):
     for n in range(3):
         await one(store, c.AddKey(NOW, new_key(f"key-{n}")))
     assert await one(store, c.TouchKeys(NOW + 5, ("key-0", "key-2", "key-9"))) is None
@@ -101,7 +101,7 @@ async def test_keys_that_were_used_say_when(store: Store):
     assert [(await key(store, f"key-{n}")).last_used_at for n in range(3)] == [NOW + 5, None, NOW + 7]
 
 
-async def test_keys_are_there_after_a_restart(make_store: MakeStore, store: Store):
+async def test_keys_survive_a_restart(make_store: MakeStore, store: Store):
     await store.apply([c.AddKey(NOW, new_key()), c.RevokeKey(NOW, TENANT, "key-1"), c.TouchKeys(NOW, ("key-1",))])
     before = await key(store)
     await store.stop()
@@ -115,7 +115,7 @@ async def test_keys_are_there_after_a_restart(make_store: MakeStore, store: Stor
 
 
 async def sizes(store: Store) -> Load:
-    """What the load must be, by the definitions."""
+    """Returns the expected load, computed from the definitions."""
     specs = [definition for _, _, _, definition in await store.list_specs(FIRST_ID, 1000)]
     return Load(len(specs), sum(len(msgspec.json.encode(one)) + JOB_OVERHEAD_BYTES for one in specs))
 
@@ -131,8 +131,8 @@ async def test_definitions_of_all_tenants_are_listed_by_id_page_by_page(store: S
     assert seen == [(job_id, tenant, 1, spec(name=f"{n}")) for n, (job_id, tenant) in enumerate(made)]
 
 
-async def test_a_page_of_which_nothing_can_be_read_is_not_the_end(store: Store, raw: Raw):
-    """Else a rotation would end there, and take the key away that the jobs after it need."""
+async def test_a_page_without_readable_definitions_is_not_the_last(store: Store, raw: Raw):
+    """Otherwise a rotation would end there, and remove the key that later jobs need."""
     jobs = [await add_job(store, spec(name=f"{n}")) for n in range(6)]
     await raw("""UPDATE jobs SET spec = '{"name": "of a newer version"}' WHERE name IN ('0', '1', '2', '3', '5')""")
     assert await store.list_specs(FIRST_ID, 2) == [(jobs[4], TENANT, 1, spec(name="4"))]
@@ -151,7 +151,7 @@ async def test_a_definition_is_replaced_and_the_job_stays_as_it_is(store: Store)
 
 
 @pytest.mark.parametrize("together", [True, False])
-async def test_what_was_changed_meanwhile_is_left_alone_and_the_load_follows(store: Store, together: bool):
+async def test_a_definition_changed_meanwhile_is_not_replaced_and_the_load_stays_exact(store: Store, together: bool):
     jobs = sorted([await add_job(store, spec(description="x" * n * 100)) for n in range(5)], reverse=True)
     changed = spec(name="changed")
     await one(store, change_of(jobs[1], changed))
@@ -167,12 +167,12 @@ async def test_what_was_changed_meanwhile_is_left_alone_and_the_load_follows(sto
     assert await store.get_load() == await sizes(store)
 
 
-async def test_reencrypting_nothing_does_nothing(store: Store):
+async def test_a_reencrypt_of_no_definitions_does_nothing(store: Store):
     assert await one(store, c.Reencrypt(())) == 0
 
 
-async def test_a_reencrypt_finds_room_in_a_store_that_is_full(make_store: MakeStore, store: Store):
-    """It must be possible to give up a key at any time."""
+async def test_a_reencrypt_succeeds_in_a_full_store(make_store: MakeStore, store: Store):
+    """A key must be replaceable at any time."""
     job = new_job()
     await one(store, c.CreateJobs(NOW, (job,)))
     await store.stop()

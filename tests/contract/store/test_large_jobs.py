@@ -1,4 +1,4 @@
-"""What the engine reads and claims is bounded in bytes: large jobs come a few at a time."""
+"""Reads and claims of the engine are bounded in bytes: large jobs are read a few at a time."""
 
 from __future__ import annotations
 
@@ -51,14 +51,16 @@ async def claimed(store: Store, node: int, most_bytes: int, *tenants: str, **fie
 
 
 @pytest.mark.parametrize(("most_bytes", "count"), [(4 * SIZE, 3), (SIZE // 2, 1), (100 * SIZE, 6)])
-async def test_a_claim_brings_as_many_as_its_bytes_allow_but_one(store: Store, node: int, most_bytes: int, count: int):
+async def test_a_claim_is_bounded_in_bytes_and_returns_at_least_one(
+    store: Store, node: int, most_bytes: int, count: int
+):
     await waiting(store, 6)
     found = await claimed(store, node, most_bytes)
     assert [claim.scheduled_at for claim in found] == [NOW - 5 + n for n in range(count)], "in their order"
     assert len(await claim_waiting(store, node, NOW)) == 6 - count, "the others wait still"
 
 
-async def test_a_claim_beside_full_endpoints_is_bounded_too(store: Store, node: int):
+async def test_a_claim_without_full_endpoints_is_bounded_too(store: Store, node: int):
     await waiting(store, 3, url="https://full.example/")
     await waiting(store, 6)
     full = ((TENANT, endpoint_of_url("https://full.example/")),)
@@ -66,13 +68,13 @@ async def test_a_claim_beside_full_endpoints_is_bounded_too(store: Store, node: 
     assert [claim.endpoint for claim in found] == [endpoint_of_url(URL)] * 3
 
 
-async def test_each_tenant_gives_one_at_least(store: Store, node: int):
+async def test_a_claim_takes_at_least_one_execution_of_each_tenant(store: Store, node: int):
     for tenant in ("a", "b", "c"):
         await waiting(store, 3, tenant)
     assert [claim.tenant for claim in await claimed(store, node, SIZE, "a", "b", "c")] == ["a", "b", "c"]
 
 
-async def test_a_worker_claims_no_more_than_it_is_sent(store: Store):
+async def test_a_worker_claims_no_more_than_fits_into_a_response(store: Store):
     worker = await one(store, c.JoinWorker(NOW, TENANT, "ann", "w", ("f",), 100))
     job = PythonJob(name="large", schedule="every 1m", payload=PythonCall("f", BODY))
     job_id = await add_job(store, job)
@@ -84,7 +86,7 @@ async def test_a_worker_claims_no_more_than_it_is_sent(store: Store):
     assert plain(first.spec.payload.args) == BODY
 
 
-async def test_what_is_claimed_holds_its_body_as_text_and_counts_for_what_it_takes(store: Store, node: int):
+async def test_a_claim_holds_its_body_as_text_and_counts_with_its_memory(store: Store, node: int):
     await waiting(store, 1)
     (claim,) = await claimed(store, node, 4 * SIZE)
     assert isinstance(claim.spec, HttpJob)
@@ -93,7 +95,7 @@ async def test_what_is_claimed_holds_its_body_as_text_and_counts_for_what_it_tak
     assert await finish(store, node, NOW, ended(claim)) == []
 
 
-async def test_a_timer_counts_for_what_it_takes_and_so_does_its_run(store: Store, node: int):
+async def test_a_timer_and_its_execution_count_with_their_memory(store: Store, node: int):
     await add_job(store, large("2026-01-01T00:01:00Z"))
     await add_job(store, spec("2026-01-01T00:01:00Z"))
     first, second = await due_timers(store, NOW + MINUTE)
@@ -111,7 +113,7 @@ async def test_claims_of_a_lost_node_are_read_a_few_at_a_time(store: Store, node
     assert len(await store.list_expired_claims(other, 100)) == 3
 
 
-async def test_what_is_released_waits_again(store: Store, node: int):
+async def test_a_released_execution_waits_again(store: Store, node: int):
     await waiting(store, 2)
     claims = await claim_waiting(store, node, NOW)
     assert await one(store, c.Release(node, NOW, tuple(claims))) is None
@@ -119,7 +121,7 @@ async def test_what_is_released_waits_again(store: Store, node: int):
     assert [claim.attempt for claim in await claim_waiting(store, node, NOW)] == [1, 1]
 
 
-async def test_a_job_that_is_read_has_its_body_as_text_and_can_be_made_whole(store: Store, node: int):
+async def test_a_job_is_read_with_its_body_as_text_and_can_be_decoded(store: Store, node: int):
     job_id = await add_job(store, large())
     record = await job_of(store, job_id)
     assert isinstance(record.spec, HttpJob)

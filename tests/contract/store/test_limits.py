@@ -1,4 +1,4 @@
-"""How many jobs and requests a user may have: counted once, and only for what was done."""
+"""Limits of a user on jobs and requests: each is counted once, and only if it was accepted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def create(count: int = 1, now: int = NOW, quota: Quota = ANNS, key: str | None 
 
 
 async def left(store: Store, quota: Quota = ANNS, now: int = NOW) -> int:
-    """How many more pass: nothing is taken to find out."""
+    """Returns how many more pass, without using any."""
     granted, full_at = await one(store, c.TakeRequests(now, quota, 0))
     assert granted == 0
     return remaining(quota.limit, full_at, now)
@@ -37,7 +37,7 @@ async def taken(store: Store) -> None:
     await add_job(store, spec(key="always taken"))
 
 
-async def test_a_hundred_pass_and_the_next_when_its_time_has_come(store: Store):
+async def test_a_hundred_creates_pass_and_the_next_one_after_the_wait(store: Store):
     assert await store.apply([create() for _ in range(100)]) == [None] * 100
     refused = await one(store, create())
     assert isinstance(refused, QuotaExceeded)
@@ -52,7 +52,7 @@ async def test_a_hundred_pass_and_the_next_when_its_time_has_come(store: Store):
 
 
 @pytest.mark.parametrize("size", [1, 30])
-async def test_a_refused_create_takes_nothing(store: Store, size: int):
+async def test_a_refused_create_uses_no_quota(store: Store, size: int):
     await one(store, create(80))
     for _ in range(5):
         refused = await one(store, create(30))
@@ -64,7 +64,7 @@ async def test_a_refused_create_takes_nothing(store: Store, size: int):
     assert isinstance(await one(store, create(size)), QuotaExceeded)
 
 
-async def test_a_create_that_fails_for_another_reason_takes_nothing(store: Store):
+async def test_a_create_that_fails_for_another_reason_uses_no_quota(store: Store):
     record = c.IdempotencyRecord(TENANT, "k", "f", "r")
     other = c.IdempotencyRecord(TENANT, "k", "another body", "r")
     await store.apply([c.CreateJobs(NOW, (new_job(),), record)])
@@ -73,7 +73,7 @@ async def test_a_create_that_fails_for_another_reason_takes_nothing(store: Store
         (create(key="always taken"), Conflict),
         (c.CreateJobs(NOW, (new_job(), new_job(spec(key="always taken"))), quota=ANNS), Conflict),
         (c.CreateJobs(NOW, (new_job(),), other, ANNS), IdempotencyKeyReused),
-        (c.CreateJobs(NOW, (new_job(),), record, ANNS), str),  # answered before, and not done again
+        (c.CreateJobs(NOW, (new_job(),), record, ANNS), str),  # a repeat: not applied again
     ]
     for command, answer in failing:
         assert type(await one(store, command)) is answer
@@ -83,7 +83,7 @@ async def test_a_create_that_fails_for_another_reason_takes_nothing(store: Store
     assert await left(store) == 10
 
 
-async def test_what_finds_no_room_takes_nothing(make_store: MakeStore, store: Store):
+async def test_a_create_without_room_uses_no_quota(make_store: MakeStore, store: Store):
     await store.stop()
     full = make_store(Capacity(most_jobs=11))
     await full.start()
@@ -98,7 +98,7 @@ async def test_what_finds_no_room_takes_nothing(make_store: MakeStore, store: St
 
 
 async def test_each_user_has_a_quota_of_their_own(store: Store):
-    """Also where their creates share a commit, and one of them has used theirs up."""
+    """Also if their creates share a commit, and one user has used up the quota."""
     elsewhere, as_admin = Quota("other", "ann", JOBS), Quota(TENANT, "ann", Limit("jobs", 10, DAY))
     await one(store, create(98))
     order = [ANNS, BOBS, ANNS, ANNS, BOBS, elsewhere, ANNS, BOBS]
@@ -107,7 +107,7 @@ async def test_each_user_has_a_quota_of_their_own(store: Store):
     assert [await left(store, quota) for quota in (ANNS, BOBS, elsewhere, as_admin)] == [0, 97, 99, 0]
 
 
-async def test_creates_that_share_a_commit_take_together_what_they_would_take_one_by_one(store: Store):
+async def test_creates_that_share_a_commit_use_the_same_quota_as_one_by_one(store: Store):
     await one(store, create(95))
     answers = await store.apply([create(3), create(3), create(2), create(1)])
     assert [isinstance(answer, QuotaExceeded) for answer in answers] == [False, True, False, True]
@@ -115,7 +115,7 @@ async def test_creates_that_share_a_commit_take_together_what_they_would_take_on
     assert await store.count_jobs(JobQuery(TENANT)) == 1 + 100
 
 
-async def test_creates_without_a_quota_beside_those_with_one_take_nothing(store: Store):
+async def test_creates_without_a_quota_next_to_those_with_one_use_nothing(store: Store):
     answers = await store.apply(
         [create(100), c.CreateJobs(NOW, (new_job(),)), create(), c.CreateJobs(NOW, (new_job(),))]
     )
@@ -123,7 +123,7 @@ async def test_creates_without_a_quota_beside_those_with_one_take_nothing(store:
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_many_at_once_as_many_pass_as_there_are(store: Store):
+async def test_concurrent_creates_pass_up_to_the_quota(store: Store):
     answers = await asyncio.gather(*(one(store, create(quota=q)) for n in range(150) for q in (ANNS, BOBS)))
     for first in (0, 1):
         mine = answers[first::2]
@@ -132,7 +132,7 @@ async def test_of_many_at_once_as_many_pass_as_there_are(store: Store):
     assert await store.count_jobs(JobQuery(TENANT)) == 1 + 200
 
 
-async def test_what_was_taken_is_kept_over_a_restart(make_store: MakeStore, store: Store):
+async def test_used_quota_survives_a_restart(make_store: MakeStore, store: Store):
     await one(store, create(70))
     await store.stop()
     again = make_store()
@@ -151,7 +151,7 @@ async def take(store: Store, wanted: int, now: int = NOW, given_back: int = 0, u
     return granted, full_at - now * MICRO
 
 
-async def test_requests_are_taken_as_far_as_there_are(store: Store):
+async def test_requests_are_reserved_as_far_as_available(store: Store):
     minute = MINUTE * MICRO
     assert await take(store, 40) == (40, 40 * minute)
     assert await take(store, 40) == (20, 60 * minute)
@@ -162,7 +162,7 @@ async def test_requests_are_taken_as_far_as_there_are(store: Store):
     assert await take(store, 100, NOW + DAY) == (60, 60 * minute)
 
 
-async def test_requests_that_were_not_used_are_given_back(store: Store):
+async def test_unused_requests_are_given_back(store: Store):
     await take(store, 60)
     assert (await take(store, 0, given_back=10))[0] == 0
     assert (await take(store, 40))[0] == 10
@@ -171,13 +171,13 @@ async def test_requests_that_were_not_used_are_given_back(store: Store):
     assert (await take(store, 100))[0] == 60, "who gives back has no more than anybody"
 
 
-async def test_a_clock_that_is_behind_finds_none_left_and_is_answered(store: Store):
+async def test_a_node_whose_clock_is_behind_gets_a_response_without_requests(store: Store):
     await take(store, 60, NOW + SECOND)
     assert (await take(store, 5, NOW))[0] == 0
     assert (await take(store, 0, NOW))[0] == 0
 
 
-async def test_requests_and_jobs_are_limits_apart(store: Store):
+async def test_requests_and_jobs_have_separate_limits(store: Store):
     await one(store, create(100))
     assert (await take(store, 60))[0] == 60
     answers = await store.apply(
@@ -194,7 +194,7 @@ async def test_concurrent_takes_never_get_the_same_tokens(store: Store):
     assert sorted(granted, reverse=True)[:9] == [7] * 8 + [4]
 
 
-async def test_a_user_may_be_called_anything(store: Store, raw: Raw):
+async def test_a_user_id_may_have_any_characters(store: Store, raw: Raw):
     names = ["", "ann", "Ann", "ü", "' OR 1 = 1 --", "a" * 500]
     for name in names:
         answer = await one(store, create(quota=Quota("", name, JOBS)))

@@ -1,4 +1,4 @@
-"""What people ask: filters, orders, pages and cursors, and that no tenant sees another's."""
+"""Lists for users: filters, orders, pages and cursors. No tenant sees rows of another."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def ids(store: Store, **query: Any) -> list[str]:
 
 
 async def every_id(store: Store, **query: Any) -> list[str]:
-    """Filtered ids, oldest first; the count must agree."""
+    """Returns the filtered ids, oldest first; the count must agree."""
     found = await ids(store, order="asc", limit=100, **query)
     assert await store.count_jobs(JobQuery(TENANT, **query)) == len(found)
     return found
@@ -46,7 +46,7 @@ async def every_id(store: Store, **query: Any) -> list[str]:
 # Jobs
 
 
-async def test_jobs_are_listed_newest_first_unless_asked_otherwise(store: Store):
+async def test_jobs_are_listed_newest_first_by_default(store: Store):
     made = [await add_job(store) for _ in range(5)]
     assert await ids(store) == made[::-1]
     assert await ids(store, order="asc") == made
@@ -122,7 +122,7 @@ async def test_jobs_are_filtered_by_owner_and_type(store: Store):
     assert await every_id(store, type="http_request") == [mine, theirs]
 
 
-async def test_filters_hold_together(store: Store):
+async def test_filters_can_be_combined(store: Store):
     wanted = await add_job(store, spec(name="sales", tags={"a": "1"}), owner="bob")
     await add_job(store, spec(name="sales", tags={"a": "1"}))
     await add_job(store, spec(name="sales"), owner="bob")
@@ -144,7 +144,7 @@ def sort_value(job: JobRecord, sort: str) -> Any:
 
 
 def in_order(jobs: list[JobRecord], sort: str, order: str) -> list[str]:
-    """By the sort value, then the id; jobs without a next run come last either way."""
+    """By the sort value, then the id; jobs without a next run come last in both directions."""
     down = order == "desc"
     valued = [job for job in jobs if sort_value(job, sort) is not None]
     without = [job for job in jobs if sort_value(job, sort) is None]
@@ -157,7 +157,7 @@ SORTS = [(sort, order) for sort in ("created_at", "next_run_time", "name") for o
 
 
 @pytest.mark.parametrize(("sort", "order"), SORTS)
-async def test_jobs_are_sorted_as_asked(store: Store, sort: str, order: str):
+async def test_jobs_are_sorted_as_requested(store: Store, sort: str, order: str):
     expected = in_order(await jobs_in_all_kinds_of_order(store), sort, order)
     assert await ids(store, sort=sort, order=order, limit=100) == expected
     assert await ids(store, sort=sort, order=order, limit=5) == expected[:5]
@@ -167,7 +167,7 @@ async def test_jobs_are_sorted_as_asked(store: Store, sort: str, order: str):
 
 @pytest.mark.parametrize(("sort", "order"), SORTS)
 @pytest.mark.parametrize("limit", [1, 5])
-async def test_pages_by_cursor_are_together_the_whole_list(store: Store, sort: str, order: str, limit: int):
+async def test_all_pages_by_cursor_are_the_whole_list(store: Store, sort: str, order: str, limit: int):
     expected = in_order(await jobs_in_all_kinds_of_order(store), sort, order)
     seen: list[str] = []
     after = None
@@ -186,7 +186,7 @@ async def test_a_cursor_keeps_its_place_when_jobs_are_added_and_removed(store: S
     assert await ids(store, limit=3, after=(NOW, first[-1])) == made[2::-1]
 
 
-async def test_a_filter_holds_from_page_to_page(store: Store):
+async def test_a_filter_applies_to_every_page(store: Store):
     made = [await add_job(store, spec(name="sales" if n % 2 else "costs")) for n in range(8)]
     first = await ids(store, name="sales", limit=2, order="asc")
     second = await ids(store, name="sales", limit=2, order="asc", after=(NOW, first[-1]))
@@ -218,7 +218,7 @@ async def test_executions_are_listed_latest_first(store: Store, node: int):
 
 @pytest.mark.parametrize("of_one_job", [True, False])
 @pytest.mark.parametrize("limit", [1, 4])
-async def test_pages_of_executions_by_cursor_are_together_the_whole_list(
+async def test_all_pages_of_executions_by_cursor_are_the_whole_list(
     store: Store, node: int, of_one_job: bool, limit: int
 ):
     await history(store, node)
@@ -266,7 +266,7 @@ async def test_executions_are_filtered_and_counted_alike(
     assert await store.count_executions(query) == len(expected)
 
 
-async def test_lateness_is_the_start_of_the_last_runs_against_their_schedule(store: Store, node: int):
+async def test_lateness_compares_the_start_of_the_last_executions_with_their_schedule(store: Store, node: int):
     job_id = await add_job(store)
     for n in range(4):
         await add_execution(store, job_id, NOW + n * MINUTE)
@@ -291,14 +291,14 @@ async def test_lateness_is_that_of_the_first_attempt(store: Store, node: int):
 # Reads of the engine
 
 
-async def test_the_earliest_due_instant_of_all_is_known(store: Store):
+async def test_the_earliest_due_instant_of_all_jobs_is_returned(store: Store):
     assert await store.next_due_at() is None
     for minutes in (5, 3, 9):
         await add_job(store, due_at=NOW + minutes * MINUTE)
     assert await store.next_due_at() == NOW + 3 * MINUTE
 
 
-async def test_due_timers_come_earliest_first_up_to_the_instant_and_the_limit(store: Store):
+async def test_due_timers_are_listed_earliest_first_up_to_the_instant_and_the_limit(store: Store):
     made = {minutes: await add_job(store, due_at=NOW + minutes * MINUTE) for minutes in (5, 3, 9)}
     due = [timer.job_id for timer in await store.list_due_timers(NOW + 5 * MINUTE, 10)]
     assert due == [made[3], made[5]]
@@ -306,7 +306,7 @@ async def test_due_timers_come_earliest_first_up_to_the_instant_and_the_limit(st
     assert await store.list_due_timers(NOW + 3 * MINUTE - 1, 10) == []
 
 
-async def test_the_earliest_waiting_instant_counts_neither_what_runs_nor_what_is_held(store: Store, node: int):
+async def test_the_earliest_waiting_instant_excludes_running_and_held_executions(store: Store, node: int):
     assert await store.next_waiting_at() is None
     job_id = await add_job(store, spec(overlap="queue_all"))
     await fire(store, node, NOW + MINUTE)

@@ -1,4 +1,4 @@
-"""A run whose circuit is open is not sent: it does not count, and ends its job if it was the only one."""
+"""An execution whose circuit is open is not sent: it does not count, and completes its job if it was the only one."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ async def test_a_one_off_that_is_not_sent_is_completed_and_swept(store: Store, n
     assert await store.get_job(TENANT, job_id) is None
 
 
-async def test_in_a_page_with_others_it_is_completed_too(store: Store, node: int):
+async def test_a_one_off_that_is_not_sent_is_completed_in_a_page_with_others(store: Store, node: int):
     jobs = [await add_job(store, spec("immediate")) for _ in range(3)]
     _, claims = await fire(store, node, NOW)
     first, second, third = claims
-    failed = ended(second, Outcome(ErrorType.TIMEOUT), now=NOW)  # is tried again
+    failed = ended(second, Outcome(ErrorType.TIMEOUT), now=NOW)  # it is retried
     await finish(store, node, NOW, not_sent(first, NOW), failed, ended(third))
     statuses = {claim.job_id: (await job_of(store, claim.job_id)).status for claim in claims}
     assert statuses == {
@@ -65,7 +65,7 @@ async def test_in_a_page_with_others_it_is_completed_too(store: Store, node: int
     assert set(jobs) == set(statuses)
 
 
-async def test_what_is_not_sent_does_not_count_towards_the_most_runs(store: Store, node: int):
+async def test_an_execution_that_is_not_sent_does_not_count_towards_max_runs(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=2))
     await fire_and_skip(store, node, DUE)
     assert (await job_of(store, job_id)).fired == 0
@@ -73,7 +73,7 @@ async def test_what_is_not_sent_does_not_count_towards_the_most_runs(store: Stor
         _, (claim,) = await fire(store, node, DUE + n * MINUTE)
         await finish(store, node, DUE + n * MINUTE, ended(claim, now=DUE + n * MINUTE))
         if n == 1:
-            await fire_and_skip(store, node, DUE + 2 * MINUTE)  # was to be the last
+            await fire_and_skip(store, node, DUE + 2 * MINUTE)  # the last planned run
             found = await job_of(store, job_id)
             assert (found.status, found.fired, found.due_at) == (JobStatus.PENDING, 1, DUE + 3 * MINUTE)
     found = await job_of(store, job_id)
@@ -87,7 +87,7 @@ async def test_a_skipped_last_run_whose_timetable_is_over_completes_the_job(stor
     assert (found.status, found.fired, found.due_at) == (JobStatus.COMPLETED, 0, None)
 
 
-async def test_a_run_by_hand_that_is_not_sent_gives_no_run_back(store: Store, node: int):
+async def test_a_manual_execution_that_is_not_sent_returns_no_run(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=2))
     _, (claim,) = await fire(store, node, DUE)
     await finish(store, node, DUE, ended(claim, now=DUE))
@@ -98,19 +98,21 @@ async def test_a_run_by_hand_that_is_not_sent_gives_no_run_back(store: Store, no
 
 
 @pytest.mark.parametrize("on_slow_path", [False, True])
-async def test_several_that_are_not_sent_give_each_theirs_back(store: Store, node: int, on_slow_path: bool):
+async def test_each_of_several_executions_that_are_not_sent_returns_its_run(
+    store: Store, node: int, on_slow_path: bool
+):
     job_id = await add_job(store, spec("every 1s", overlap="allow", max_runs=3))
     _, claims = await fire(store, node, NOW + 3_000)
     assert len(claims) == 3
     page = [not_sent(claim, NOW + 3_000) for claim in claims]
-    if on_slow_path:  # a result twice: each row is looked at by itself
+    if on_slow_path:  # the same result twice: each row is checked separately
         page.append(page[0])
     await finish(store, node, NOW + 3_000, *page)
     found = await job_of(store, job_id)
     assert (found.fired, found.due_at, found.status) == (0, NOW + 4_000, JobStatus.PENDING)
 
 
-async def test_a_job_that_was_paused_meanwhile_goes_on_when_it_is_resumed(store: Store, node: int):
+async def test_a_job_that_was_paused_meanwhile_continues_when_it_is_resumed(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=1))
     _, (claim,) = await fire(store, node, DUE)
     await one(store, c.PauseJob(DUE, TENANT, job_id, "ann", ""))
@@ -119,7 +121,7 @@ async def test_a_job_that_was_paused_meanwhile_goes_on_when_it_is_resumed(store:
     assert (found.status, found.fired, found.due_at, found.resume_at) == (JobStatus.PAUSED, 0, None, DUE + MINUTE)
 
 
-async def test_a_job_that_was_cancelled_meanwhile_stays_so(store: Store, node: int):
+async def test_a_job_that_was_cancelled_meanwhile_stays_cancelled(store: Store, node: int):
     job_id = await add_job(store, spec(max_runs=1))
     _, (claim,) = await fire(store, node, DUE)
     await one(store, c.CancelJob(DUE, TENANT, job_id))
@@ -134,7 +136,7 @@ async def test_a_job_that_became_a_one_off_meanwhile_is_not_due_again(store: Sto
     once = spec("2026-01-01T00:01:30Z")
     at = DUE + MINUTE // 2
     assert await one(store, c.ChangeJob(DUE, TENANT, job_id, 1, None, once.name, once.type, False, at, once)) == 2
-    await fire(store, node, at)  # is skipped: the first is open
+    await fire(store, node, at)  # skipped, because the first is open
     await finish(store, node, at, not_sent(claim, at))
     found = await job_of(store, job_id)
     assert (found.status, found.due_at) == (JobStatus.COMPLETED, None)

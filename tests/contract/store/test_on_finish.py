@@ -1,4 +1,4 @@
-"""What follows from an end is carried out in the commit of that end, or not at all."""
+"""On-finish commands are applied in the commit of the end, or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from snapshot import snapshot
 
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "404", 404)
 TOLD = "https://told.example/"
-OTHER_IDS = 1 << 60  # than those of the samples
+OTHER_IDS = 1 << 60  # different from those of the samples
 
 
 def following(claim: Claim, state: State = State.COMPLETED, command: c.Command | None = None) -> c.OnFinish:
@@ -64,13 +64,13 @@ async def together(store: Store, node: int, attempts: list[AttemptEnd], *command
     return answers
 
 
-async def test_it_is_carried_out_with_the_end(store: Store, node: int):
+async def test_an_on_finish_command_is_applied_with_the_end(store: Store, node: int):
     claim = await running(store, node)
     assert await together(store, node, [ended(claim)], following(claim)) == [JobStatus.PAUSED]
     assert (await job_of(store, claim.job_id)).status is JobStatus.PAUSED
 
 
-async def test_it_is_not_carried_out_if_the_end_is_another_or_was_refused(store: Store, node: int):
+async def test_an_on_finish_command_is_not_applied_if_the_end_differs_or_was_refused(store: Store, node: int):
     claim = await running(store, node)
     before = await snapshot(store)
     stale = msgspec.structs.replace(ended(claim), token=7)
@@ -87,7 +87,7 @@ async def test_it_is_not_carried_out_if_the_end_is_another_or_was_refused(store:
     assert (await job_of(store, claim.job_id)).status is JobStatus.PENDING
 
 
-async def test_it_is_carried_out_once_however_often_the_batch_is_sent(store: Store, node: int):
+async def test_an_on_finish_command_is_applied_once_however_often_the_batch_is_sent(store: Store, node: int):
     claim = await running(store, node)
     await together(store, node, [ended(claim)], following(claim, command=creating(name="word")))
     assert await one(store, following(claim, command=creating(name="word"))) is None, "the end was of another commit"
@@ -95,7 +95,7 @@ async def test_it_is_carried_out_once_however_often_the_batch_is_sent(store: Sto
     assert len(await made(store, "word")) == 1
 
 
-async def test_sent_twice_into_one_commit_it_is_carried_out_once(store: Store, node: int):
+async def test_an_on_finish_command_sent_twice_in_one_commit_is_applied_once(store: Store, node: int):
     claim = await running(store, node)
     finish = c.Finish(node, NOW, (ended(claim),))
     first, second = (following(claim, command=creating(name="word")) for _ in range(2))
@@ -104,7 +104,7 @@ async def test_sent_twice_into_one_commit_it_is_carried_out_once(store: Store, n
     assert len(await made(store, "word")) == 1
 
 
-async def test_one_that_was_asked_to_stop_has_not_ended_as_its_attempt_says(store: Store, node: int):
+async def test_the_outcome_of_an_attempt_of_a_cancelled_execution_applies_no_command(store: Store, node: int):
     job_id = await add_job(store, spec("every 1m"))
     await add_execution(store, job_id)
     (claim,) = await claim_waiting(store, node, NOW)
@@ -115,7 +115,7 @@ async def test_one_that_was_asked_to_stop_has_not_ended_as_its_attempt_says(stor
     assert await together(store, node, [again], *follows) == [None, JobStatus.PAUSED]
 
 
-async def test_a_job_without_an_owner_gets_that_of_the_job_that_has_ended(store: Store, node: int):
+async def test_a_notification_without_an_owner_gets_the_owner_of_the_ended_job(store: Store, node: int):
     first, second = await running(store, node, "bea"), await running(store, node, "cid")
     answers = await together(
         store, node, [ended(first), ended(second)],
@@ -128,7 +128,7 @@ async def test_a_job_without_an_owner_gets_that_of_the_job_that_has_ended(store:
     assert (await verified(store)).broken is None
 
 
-async def test_a_command_that_is_refused_leaves_the_end_and_the_others_alone(store: Store, node: int):
+async def test_a_refused_on_finish_command_does_not_affect_the_end_and_the_other_commands(store: Store, node: int):
     claim = await running(store, node)
     taken = creating(name="taken", key="k")
     await one(store, creating(name="taken", key="k"))
@@ -158,7 +158,7 @@ async def test_a_full_store_still_writes_the_end(make_store: MakeStore):
         await store.stop()
 
 
-async def test_a_thousand_words_of_one_page_are_kept(store: Store, node: int):
+async def test_a_thousand_notifications_of_one_page_are_stored(store: Store, node: int):
     job_id = await add_job(store, spec("on_demand", webhooks=Webhooks(on_failure=TOLD), overlap="allow"))
     for _ in range(5):
         await add_execution(store, job_id)

@@ -1,4 +1,4 @@
-"""Several late instants of one job at once: the overlap policy holds against what is open and among themselves."""
+"""Several late instants of one job in one fire: the overlap policy applies to the open execution and among them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from samples import (
 from snapshot import recount, totals
 
 FIRST = NOW + SECOND  # when `every 1s` is first due
-LATE = FIRST + 5 * SECOND  # five more instants have come, none of which is older than the grace
+LATE = FIRST + 5 * SECOND  # five more instants have passed, all within the grace
 SKIPPED = (State.SKIPPED, "overlap")
 HELD = (State.QUEUED, None)
 
@@ -48,7 +48,7 @@ async def five_beside_an_open_one(store: Store, node: int, policy: str) -> tuple
     return job_id, running.execution_id, fired
 
 
-async def test_skip_skips_all_of_them_beside_an_open_one(store: Store, node: int):
+async def test_the_policy_skip_skips_all_instants_during_an_open_execution(store: Store, node: int):
     job_id, _, fired = await five_beside_an_open_one(store, node, "skip")
     assert await decisions(store, job_id) == [(State.RUNNING, None)] + [SKIPPED] * 5
     assert len(fired.not_claimed) == 5
@@ -56,14 +56,16 @@ async def test_skip_skips_all_of_them_beside_an_open_one(store: Store, node: int
     assert (found.fired, found.due_at) == (1, LATE + SECOND)
 
 
-async def test_queue_one_holds_the_oldest_and_skips_the_others_beside_an_open_one(store: Store, node: int):
+async def test_the_policy_queue_one_holds_the_oldest_and_skips_the_others_during_an_open_execution(
+    store: Store, node: int
+):
     job_id, _, fired = await five_beside_an_open_one(store, node, "queue_one")
     assert await decisions(store, job_id) == [(State.RUNNING, None), HELD] + [SKIPPED] * 4
     assert len(fired.not_claimed) == 5
     assert (await job_of(store, job_id)).fired == 2
 
 
-async def test_queue_one_skips_all_of_them_where_one_waits_already(store: Store, node: int):
+async def test_the_policy_queue_one_skips_all_instants_if_one_waits_already(store: Store, node: int):
     job_id = await add_job(store, every_second("queue_one"))
     await fire(store, node, FIRST)
     await fire(store, node, FIRST + SECOND)
@@ -71,7 +73,9 @@ async def test_queue_one_skips_all_of_them_where_one_waits_already(store: Store,
     assert await decisions(store, job_id) == [(State.RUNNING, None), HELD] + [SKIPPED] * 4
 
 
-async def test_queue_all_holds_all_of_them_beside_an_open_one_and_runs_them_in_order(store: Store, node: int):
+async def test_the_policy_queue_all_holds_all_instants_during_an_open_execution_and_runs_them_in_order(
+    store: Store, node: int
+):
     job_id = await add_job(store, every_second("queue_all"))
     _, (claim,) = await fire(store, node, FIRST)
     await fire(store, node, LATE)
@@ -84,7 +88,7 @@ async def test_queue_all_holds_all_of_them_beside_an_open_one_and_runs_them_in_o
     assert order == [FIRST + n * SECOND for n in range(6)]
 
 
-async def test_cancel_running_runs_the_newest_and_cancels_the_open_one(store: Store, node: int):
+async def test_the_policy_cancel_running_runs_the_newest_and_cancels_the_open_execution(store: Store, node: int):
     job_id, running, fired = await five_beside_an_open_one(store, node, "cancel_running")
     assert await decisions(store, job_id) == [(State.RUNNING, None)] + [SKIPPED] * 4 + [(State.RUNNING, None)]
     assert fired.to_cancel == (running,)
@@ -94,13 +98,13 @@ async def test_cancel_running_runs_the_newest_and_cancels_the_open_one(store: St
 
 
 async def one_cancelled(store: Store, node: int, execution_id: str) -> None:
-    """The store was asked to stop this one, and no other."""
+    """The store has marked this execution to stop, and no other."""
     (successor,) = await store.apply([c.StartNode(NOW, "node-1")])
     expired = await store.list_expired_claims(successor, 10)
     assert [claim.execution_id for claim in expired if claim.cancel_requested] == [execution_id]
 
 
-async def test_cancel_running_cancels_one_that_waits_beside_them(store: Store, node: int):
+async def test_the_policy_cancel_running_cancels_a_waiting_execution(store: Store, node: int):
     job_id = await add_job(store, every_second("cancel_running"))
     await fire(store, node, FIRST, claim=False)
     _, claims = await fire(store, node, LATE)
@@ -111,7 +115,7 @@ async def test_cancel_running_cancels_one_that_waits_beside_them(store: Store, n
 
 
 @pytest.mark.parametrize("policy", ["skip", "queue_one", "queue_all"])
-async def test_where_nothing_is_open_they_follow_each_other(store: Store, node: int, policy: str):
+async def test_instants_without_an_open_execution_run_one_after_the_other(store: Store, node: int, policy: str):
     job_id = await add_job(store, every_second(policy))
     _, (claim,) = await fire(store, node, LATE)
     assert claim.scheduled_at == FIRST
@@ -119,7 +123,7 @@ async def test_where_nothing_is_open_they_follow_each_other(store: Store, node: 
     assert (await job_of(store, job_id)).fired == 6
 
 
-async def test_where_nothing_is_open_cancel_running_runs_the_newest_alone(store: Store, node: int):
+async def test_the_policy_cancel_running_runs_only_the_newest_without_an_open_execution(store: Store, node: int):
     job_id = await add_job(store, every_second("cancel_running"))
     fired, (claim,) = await fire(store, node, LATE)
     assert claim.scheduled_at == LATE
@@ -128,13 +132,13 @@ async def test_where_nothing_is_open_cancel_running_runs_the_newest_alone(store:
     assert (await job_of(store, job_id)).fired == 1
 
 
-async def test_allow_runs_all_of_them(store: Store, node: int):
+async def test_the_policy_allow_runs_all_instants(store: Store, node: int):
     job_id, _, fired = await five_beside_an_open_one(store, node, "allow")
     assert fired == c.Fired()
     assert await decisions(store, job_id) == [(State.RUNNING, None)] * 6
 
 
-async def test_each_job_of_a_page_is_decided_by_itself(store: Store, node: int):
+async def test_each_job_of_a_page_is_decided_separately(store: Store, node: int):
     busy = await add_job(store, every_second("skip"))
     await fire(store, node, FIRST)
     free = await add_job(store, every_second("skip"))
@@ -145,10 +149,10 @@ async def test_each_job_of_a_page_is_decided_by_itself(store: Store, node: int):
     assert await decisions(store, free) == [(State.RUNNING, None)] + [HELD] * 5
 
 
-async def test_instants_that_were_skipped_leave_the_runs_that_are_left_to_later_ones(store: Store, node: int):
+async def test_skipped_instants_do_not_use_up_max_runs(store: Store, node: int):
     job_id = await add_job(store, every_second("skip", max_runs=3))
     _, (running,) = await fire(store, node, FIRST)
-    for _ in range(3):  # two, two and one: the most that were left, and each of them skipped
+    for _ in range(3):  # two, two and one: the remaining runs, each of them skipped
         await fire(store, node, LATE)
     assert await decisions(store, job_id) == [(State.RUNNING, None)] + [SKIPPED] * 5
     found = await job_of(store, job_id)
@@ -158,7 +162,7 @@ async def test_instants_that_were_skipped_leave_the_runs_that_are_left_to_later_
     assert claim.scheduled_at == LATE + SECOND
 
 
-async def test_a_run_by_hand_counts_as_open_for_all_of_them(store: Store, node: int):
+async def test_a_manual_execution_counts_as_open_for_all_instants(store: Store, node: int):
     job_id = await add_job(store, every_second("skip"))
     made = await add_execution(store, job_id, FIRST)
     (claim,) = await claim_waiting(store, node, FIRST)
@@ -167,10 +171,12 @@ async def test_a_run_by_hand_counts_as_open_for_all_of_them(store: Store, node: 
     assert Counter(await decisions(store, job_id)) == {(State.RUNNING, None): 1, SKIPPED: 6}
 
 
-# The most that wait
+# The limit of waiting executions
 
 
-async def test_beyond_the_most_that_may_wait_queue_all_skips(store: Store, node: int, monkeypatch: pytest.MonkeyPatch):
+async def test_the_policy_queue_all_skips_instants_beyond_the_limit(
+    store: Store, node: int, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(overlap, "MOST_WAITING", 4)
     job_id = await add_job(store, spec("every 1m", overlap="queue_all"))
     _, (claim,) = await fire(store, node, NOW + MINUTE)
@@ -183,9 +189,7 @@ async def test_beyond_the_most_that_may_wait_queue_all_skips(store: Store, node:
     assert (await decisions(store, job_id))[-1] == HELD, "there is room again"
 
 
-async def test_of_a_page_as_many_are_held_as_there_is_room_for(
-    store: Store, node: int, monkeypatch: pytest.MonkeyPatch
-):
+async def test_instants_of_a_page_are_held_up_to_the_limit(store: Store, node: int, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(overlap, "MOST_WAITING", 3)
     job_id = await add_job(store, every_second("queue_all"))
     await fire(store, node, FIRST)

@@ -1,4 +1,4 @@
-"""What each owner and tenant sees of jobs and executions: the same as a filter over all rows, in every order."""
+"""The jobs and executions that each owner and tenant sees: the same as a filter over all rows, in every order."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def filled(make_store: MakeStore) -> AsyncIterator[Store]:
     store = make_store()
     await store.start()
     node = await one(store, c.StartNode(NOW, "node-1"))
-    # At once: a commit for each would take most of the time of these tests.
+    # In one batch: a commit for each would take most of the time of these tests.
     jobs = await asyncio.gather(*(_add(store, n) for n in range(36)))
     await asyncio.gather(
         *(add_execution(store, job_id, NOW + n * MINUTE, tenant) for n, (tenant, job_id) in enumerate(jobs * 2))
@@ -83,7 +83,7 @@ async def by_cursor(store: Store, query: JobQuery) -> list[JobRecord]:
     return seen
 
 
-async def test_each_sees_the_jobs_that_are_theirs_in_every_order_and_page(filled: Store):
+async def test_each_owner_sees_their_own_jobs_in_every_order_and_page(filled: Store):
     for tenant, owner in WHO:
         mine = await all_jobs(filled, tenant, owner)
         assert len(mine) == (0 if "nobody" in (tenant, owner) else 18 if owner is None else 6)
@@ -107,7 +107,7 @@ JOB_FILTERS: list[tuple[dict[str, Any], Any]] = [
 ]  # fmt: skip
 
 
-async def test_an_owner_filters_their_jobs_like_anybody(filled: Store):
+async def test_an_owner_can_filter_their_jobs(filled: Store):
     for tenant, owner in WHO:
         mine = await all_jobs(filled, tenant, owner)
         for filtered, holds in JOB_FILTERS:
@@ -148,7 +148,7 @@ EXECUTION_FILTERS: list[tuple[dict[str, Any], Any]] = [
 ]  # fmt: skip
 
 
-async def test_each_sees_the_executions_of_their_jobs(filled: Store):
+async def test_each_owner_sees_the_executions_of_their_jobs(filled: Store):
     for tenant, owner in WHO:
         theirs = await all_executions(filled, tenant, owner)
         for filtered, holds in EXECUTION_FILTERS:
@@ -166,7 +166,7 @@ async def test_each_sees_the_executions_of_their_jobs(filled: Store):
             assert seen == expected, query
 
 
-async def test_an_owner_that_names_a_job_sees_its_executions_if_it_is_theirs(filled: Store):
+async def test_an_owner_sees_the_executions_of_a_named_job_only_if_it_is_their_own(filled: Store):
     for tenant in TENANTS:
         for job in await filled.list_jobs(JobQuery(tenant, limit=4)):
             expected = await filled.list_executions(ExecutionQuery(tenant, job_id=job.job_id))
@@ -179,7 +179,7 @@ async def test_an_owner_that_names_a_job_sees_its_executions_if_it_is_theirs(fil
             assert await filled.list_executions(ExecutionQuery(other, job_id=job.job_id)) == []
 
 
-# Few among many are found by an index
+# A few rows among many are found by an index
 
 
 PLANS: list[tuple[JobQuery | ExecutionQuery, list[str]]] = [
@@ -200,7 +200,7 @@ PLANS: list[tuple[JobQuery | ExecutionQuery, list[str]]] = [
 
 @pytest.fixture(scope="module")
 def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connection]:
-    """To a database with nothing but its schema, which no test here changes."""
+    """A connection to a database with only its schema. No test changes it."""
     with closing(open_connection(tmp_path_factory.mktemp("plans"), writer=True)) as opened:
         migrate(opened)
         yield opened
@@ -211,7 +211,7 @@ def connection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[apsw.Connec
 def test_a_narrow_list_reads_no_rows_of_others(
     connection: apsw.Connection, query: JobQuery | ExecutionQuery, steps: list[str], counted: bool
 ):
-    """In SQLite. (PostgreSQL's plans are looked at in tests/store/postgres.)"""
+    """Returns the plan of SQLite. (PostgreSQL's plans are checked in tests/store/postgres.)"""
     if isinstance(query, JobQuery):
         sql, values = filters.count_jobs(query) if counted else filters.list_jobs(query)
     else:

@@ -1,4 +1,4 @@
-"""A page of a list ends at some megabytes, says so, and the next one goes on after it."""
+"""A page of a list ends at some megabytes, reports that, and the next one continues after it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def add_jobs(store: Store, body: object, count: int) -> list[str]:
 
 @pytest.mark.parametrize("text", ["x", "é"], ids=["one byte", "two bytes"])
 @pytest.mark.parametrize("sort", ["created_at", "name", "next_run_time"])
-async def test_a_page_of_large_jobs_ends_early_and_the_next_goes_on(store: Store, text: str, sort: str):
+async def test_a_page_of_large_jobs_ends_early_and_the_next_one_continues(store: Store, text: str, sort: str):
     made = await add_jobs(store, text * (900_000 // len(text.encode())), 7)
     query = JobQuery(TENANT, sort=sort, order="asc", limit=10)  # type: ignore[arg-type]
     found: list[JobRecord] = []
@@ -52,14 +52,14 @@ async def test_a_page_of_many_values_ends_early(store: Store):
     assert (len(page), page.is_cut) == (2, True)
 
 
-async def test_a_page_that_has_room_is_not_cut(store: Store):
+async def test_a_page_below_the_limit_is_complete(store: Store):
     await add_jobs(store, "x" * 900_000, 4)
     page = await store.list_jobs(JobQuery(TENANT, limit=10))
     assert (len(page), page.is_cut) == (4, False)
     assert not (await store.list_jobs(JobQuery("nobody"))).is_cut
 
 
-async def test_a_page_of_the_audit_ends_early_and_the_next_goes_on(store: Store):
+async def test_a_page_of_the_audit_ends_early_and_the_next_one_continues(store: Store):
     noted = [
         Entry(NOW + number, TENANT, "ann", "token", "request", "job.change", "job", None, {"x": "x" * 900_000})
         for number in range(7)

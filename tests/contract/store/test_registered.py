@@ -1,4 +1,4 @@
-"""What admins register for a tenant: subscriptions and connections; and a command with what goes with it."""
+"""Subscriptions and connections of a tenant; and commands that are attached to another command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def connection(tenant: str = TENANT, url: str = "encrypted:1:k:x", now: int = NO
     return c.PutConnection(now, tenant, "reports", url, "db.example:5432/app", "ann")
 
 
-async def test_a_subscription_is_read_as_it_was_made_and_is_its_tenants(store: Store):
+async def test_a_subscription_is_read_as_it_was_created_and_only_by_its_tenant(store: Store):
     added = subscription()
     assert await one(store, added) is None
     assert await one(store, subscription("globex")) is None
@@ -34,7 +34,7 @@ async def test_a_subscription_is_read_as_it_was_made_and_is_its_tenants(store: S
     assert len(await store.list_subscriptions(None, 10)) == 2
 
 
-async def test_a_subscription_that_was_removed_is_gone_and_another_tenant_can_not(store: Store):
+async def test_a_subscription_is_removed_by_its_tenant_and_by_no_other(store: Store):
     added = subscription()
     await one(store, added)
     assert isinstance(await one(store, c.RemoveSubscription("globex", added.subscription_id)), NotFound)
@@ -43,14 +43,14 @@ async def test_a_subscription_that_was_removed_is_gone_and_another_tenant_can_no
     assert await store.list_subscriptions(TENANT, 10) == []
 
 
-async def test_a_tenant_has_so_many_subscriptions_and_no_more(store: Store):
+async def test_the_subscriptions_of_a_tenant_are_limited(store: Store):
     for _ in range(MOST_SUBSCRIPTIONS):
         assert await one(store, subscription()) is None
     assert isinstance(await one(store, subscription()), Conflict)
     assert await one(store, subscription("globex")) is None
 
 
-async def test_a_connection_is_read_as_it_was_put_last_and_is_its_tenants(store: Store):
+async def test_a_connection_is_read_as_it_was_last_stored_and_only_by_its_tenant(store: Store):
     assert await one(store, connection()) is None
     assert await one(store, connection(url="encrypted:1:k:y", now=NOW + 1)) is None
     expected = ConnectionRecord(TENANT, "reports", "encrypted:1:k:y", "db.example:5432/app", NOW + 1, "ann")
@@ -60,7 +60,7 @@ async def test_a_connection_is_read_as_it_was_put_last_and_is_its_tenants(store:
     assert await store.list_connections("globex", 10) == []
 
 
-async def test_a_tenant_has_so_many_connections_and_no_more(store: Store):
+async def test_the_connections_of_a_tenant_are_limited(store: Store):
     def put(name: str, tenant: str = TENANT, url: str = "encrypted:1:k:x") -> c.PutConnection:
         return c.PutConnection(NOW, tenant, name, url, "db.example:5432/app", "ann", limit=2)
 
@@ -76,14 +76,14 @@ async def test_a_tenant_has_so_many_connections_and_no_more(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_connections_that_are_put_at_the_same_time_are_counted_too(store: Store):
+async def test_connections_that_are_stored_concurrently_are_counted_too(store: Store):
     put = [c.PutConnection(NOW, TENANT, f"c{n}", "encrypted:1:k:x", "db.example", "ann", limit=2) for n in range(6)]
     answers = await asyncio.gather(*(store.apply([command]) for command in put))
     assert sum(isinstance(answer, Conflict) for (answer,) in answers) == 4
     assert len(await store.list_connections(TENANT, 10)) == 2
 
 
-async def test_a_connection_that_was_removed_is_gone(store: Store):
+async def test_a_removed_connection_is_not_found(store: Store):
     await one(store, connection())
     assert isinstance(await one(store, c.RemoveConnection("globex", "reports")), NotFound)
     assert await one(store, c.RemoveConnection(TENANT, "reports")) is None
@@ -91,7 +91,7 @@ async def test_a_connection_that_was_removed_is_gone(store: Store):
     assert await store.get_connection(TENANT, "reports") is None
 
 
-async def test_a_url_is_encrypted_anew_only_in_place_of_the_one_that_was_read(store: Store):
+async def test_a_reencrypted_url_replaces_only_the_one_that_was_read(store: Store):
     await one(store, connection())
     assert await one(store, c.ReencryptConnection(TENANT, "reports", "encrypted:1:k:old", "encrypted:1:k:z")) is False
     assert await one(store, c.ReencryptConnection(TENANT, "reports", "encrypted:1:k:x", "encrypted:1:k:z")) is True
@@ -108,20 +108,20 @@ async def names(store: Store) -> list[str]:
     return [job.spec.name for job in await store.list_jobs(JobQuery(TENANT, order="asc"))]
 
 
-async def test_what_goes_with_a_command_is_carried_out_with_it(store: Store):
+async def test_commands_attached_to_a_command_are_applied_with_it(store: Store):
     job_id = await add_job(store)
     word = c.CreateJobs(NOW, (new_job(spec(name="word")),))
     assert await one(store, c.WithNotifications(pause(job_id), (word,))) == c.Carried(JobStatus.PAUSED, ())
     assert await names(store) == ["report", "word"]
 
 
-async def test_nothing_goes_with_a_command_that_is_refused(store: Store):
+async def test_commands_attached_to_a_refused_command_are_not_applied(store: Store):
     word = c.CreateJobs(NOW, (new_job(spec(name="word")),))
     assert isinstance(await one(store, c.WithNotifications(pause(new_id()), (word,))), NotFound)
     assert await names(store) == []
 
 
-async def test_what_is_refused_of_it_spoils_neither_the_command_nor_the_rest(store: Store):
+async def test_a_refused_attached_command_affects_neither_its_command_nor_the_others(store: Store):
     job_id = await add_job(store, spec(key="taken"))
     words = tuple(c.CreateJobs(NOW, (new_job(spec(name=name, key=name)),)) for name in ("taken", "free"))
     carried = await one(store, c.WithNotifications(pause(job_id), words))

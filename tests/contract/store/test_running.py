@@ -1,4 +1,4 @@
-"""Running: claim, finish, release, cancel, redrive. Every write of an owner is fenced."""
+"""Claim, finish, release, cancel, redrive. Every write of an owner is fenced."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def running(store: Store, node: int, **fields: Any) -> Claim:
 # Claim
 
 
-async def test_what_waits_is_claimed_with_all_that_running_it_needs(store: Store, node: int):
+async def test_a_claim_has_everything_that_the_attempt_needs(store: Store, node: int):
     job = spec(priority=3)
     job_id = await add_job(store, job)
     made = await add_execution(store, job_id)
@@ -62,7 +62,7 @@ async def test_what_waits_is_claimed_with_all_that_running_it_needs(store: Store
     assert await totals(store) == await recount(store)
 
 
-async def test_the_highest_priority_is_claimed_first_and_within_it_what_waited_longest(store: Store, node: int):
+async def test_the_highest_priority_is_claimed_first_and_within_it_the_longest_wait(store: Store, node: int):
     expected = []
     for priority, wait in ((5, 1), (0, 9), (9, 2), (5, 3), (9, 1), (1, 9)):
         job_id = await add_job(store, spec(priority=priority))
@@ -78,7 +78,7 @@ async def test_no_more_than_the_limit_is_claimed(store: Store, node: int):
     assert [len(await claim_waiting(store, node, LATER, limit=2)) for _ in range(4)] == [2, 2, 1, 0]
 
 
-async def test_nothing_is_claimed_before_its_time(store: Store, node: int):
+async def test_an_execution_is_not_claimed_before_its_instant(store: Store, node: int):
     job_id = await add_job(store, spec(retry_policy=RetryPolicy(delays=(60,))))
     await add_execution(store, job_id)
     (claim,) = await claim_waiting(store, node, NOW)
@@ -89,7 +89,7 @@ async def test_nothing_is_claimed_before_its_time(store: Store, node: int):
     assert (again.execution_id, again.attempt, again.token) == (claim.execution_id, 2, 2)
 
 
-async def test_one_that_waits_for_later_does_not_hide_one_of_lower_priority_that_is_due(store: Store, node: int):
+async def test_an_execution_that_is_due_later_does_not_hide_a_due_one_of_lower_priority(store: Store, node: int):
     urgent = await add_job(store, spec(priority=9, retry_policy=RetryPolicy(delays=(600,))))
     await add_execution(store, urgent)
     (claim,) = await claim_waiting(store, node, NOW)
@@ -99,7 +99,7 @@ async def test_one_that_waits_for_later_does_not_hide_one_of_lower_priority_that
     assert [claim.execution_id for claim in await claim_waiting(store, node, NOW)] == [made]
 
 
-async def test_endpoints_without_room_are_left_out(store: Store, node: int):
+async def test_full_endpoints_are_excluded(store: Store, node: int):
     full = "https://full.example/x"
     await add_execution(store, await add_job(store, spec(url=full, priority=9)))
     made = await add_execution(store, await add_job(store))
@@ -109,7 +109,7 @@ async def test_endpoints_without_room_are_left_out(store: Store, node: int):
     assert len(await claim_waiting(store, node, NOW)) == 1
 
 
-async def test_beside_a_full_endpoint_the_highest_priority_is_claimed_first_too(store: Store, node: int):
+async def test_the_highest_priority_is_claimed_first_when_an_endpoint_is_full(store: Store, node: int):
     full = "https://full.example/x"
     for priority in (9, 5):
         await add_execution(store, await add_job(store, spec(url=full, priority=priority)), NOW - MINUTE)
@@ -125,7 +125,7 @@ async def test_beside_a_full_endpoint_the_highest_priority_is_claimed_first_too(
     assert claimed == [execution_id for _, _, execution_id in sorted(expected)]
 
 
-async def test_two_claims_at_once_share_nothing(store: Store, node: int):
+async def test_two_concurrent_claims_do_not_overlap(store: Store, node: int):
     job_id = await add_job(store)
     for n in range(10):
         await add_execution(store, job_id, NOW - n)
@@ -165,7 +165,7 @@ async def test_a_success_ends_the_execution_and_is_counted_for_the_job(store: St
     assert await totals(store) == await recount(store)
 
 
-async def test_a_failure_that_is_retried_waits_and_counts_as_no_run_yet(store: Store, node: int):
+async def test_a_retried_failure_waits_and_does_not_count_as_a_run_yet(store: Store, node: int):
     claim = await running(store, node)
     assert await finish(store, node, NOW, ended(claim, FAILURE)) == []
     found = await execution(store, claim.execution_id)
@@ -179,7 +179,7 @@ async def test_a_failure_that_is_retried_waits_and_counts_as_no_run_yet(store: S
 
 
 @pytest.mark.parametrize("deed", ["execution", "job"])
-async def test_one_that_was_asked_to_stop_is_not_tried_again(store: Store, node: int, deed: str):
+async def test_a_cancelled_running_execution_is_not_retried(store: Store, node: int, deed: str):
     claim, other = await running(store, node), await running(store, node)
     command: c.Command = {
         "execution": c.CancelExecution(NOW, TENANT, claim.execution_id),
@@ -198,21 +198,21 @@ async def test_one_that_was_asked_to_stop_is_not_tried_again(store: Store, node:
     assert await totals(store) == await recount(store)
 
 
-async def test_one_that_was_asked_to_stop_may_still_end_by_itself(store: Store, node: int):
+async def test_a_cancelled_running_execution_can_still_succeed(store: Store, node: int):
     claim = await running(store, node)
     await one(store, c.CancelExecution(NOW, TENANT, claim.execution_id))
     await finish(store, node, NOW, ended(claim))
     assert (await execution(store, claim.execution_id)).state is State.COMPLETED
 
 
-async def test_a_clock_set_back_during_an_attempt_takes_no_time_off_its_job(store: Store, node: int):
+async def test_a_clock_set_back_during_an_attempt_does_not_shorten_the_time_of_its_job(store: Store, node: int):
     claim = await running(store, node)
     attempt = msgspec.structs.replace(ended(claim), started_at=NOW + 500, ended_at=NOW)
     await finish(store, node, NOW, attempt)
     assert (await job_of(store, claim.job_id)).busy_ms == 0
 
 
-async def test_an_execution_ends_no_sooner_than_it_began_though_the_clock_was_set_back(store: Store, node: int):
+async def test_an_execution_never_ends_before_its_start_although_the_clock_was_set_back(store: Store, node: int):
     claim = await running(store, node, retry_policy=RetryPolicy(delays=(0,)))
     await finish(store, node, LATER, ended(claim, FAILURE, now=LATER))
     (again,) = await claim_waiting(store, node, LATER)
@@ -221,13 +221,13 @@ async def test_an_execution_ends_no_sooner_than_it_began_though_the_clock_was_se
     assert (found.started_at, found.ended_at) == (LATER, LATER)
 
 
-async def test_a_run_that_began_before_its_instant_is_not_less_than_on_time(store: Store, node: int):
+async def test_an_execution_that_began_before_its_instant_has_a_lateness_of_zero(store: Store, node: int):
     claim = await running(store, node)
     await finish(store, node, NOW, ended(claim, started_at=NOW - 5000))
     assert await store.list_lateness(claim.job_id, 10) == [0]
 
 
-async def test_an_execution_that_ran_out_of_attempts_is_dead(store: Store, node: int):
+async def test_an_execution_without_attempts_left_is_a_dead_letter(store: Store, node: int):
     claim = await running(store, node, retry_policy=RetryPolicy(delays=(1,)))
     await finish(store, node, NOW, ended(claim, FAILURE))
     (again,) = await claim_waiting(store, node, LATER)
@@ -242,7 +242,7 @@ async def test_an_execution_that_ran_out_of_attempts_is_dead(store: Store, node:
     assert (job.runs, job.failures, job.status) == (1, 1, JobStatus.COMPLETED)
 
 
-async def test_a_timeout_counts_as_a_failure_and_a_cancellation_as_neither(store: Store, node: int):
+async def test_a_timeout_counts_as_a_failure_and_a_cancellation_does_not(store: Store, node: int):
     timed_out = await running(store, node, retry_policy=RetryPolicy(max_retries=0))
     cancelled = await running(store, node)
     await finish(
@@ -286,7 +286,7 @@ async def test_a_finish_with_another_token_or_attempt_is_refused_and_changes_not
 
 
 @pytest.mark.parametrize("outcome", [Outcome(), FAILURE, FINAL])
-async def test_a_finish_of_what_is_not_running_is_refused(store: Store, node: int, outcome: Outcome):
+async def test_a_finish_of_an_execution_that_does_not_run_is_refused(store: Store, node: int, outcome: Outcome):
     claim = await running(store, node)
     await finish(store, node, NOW, ended(claim, outcome))
     before = await snapshot(store)
@@ -310,7 +310,7 @@ async def test_the_late_result_of_a_lost_claim_is_refused(store: Store, node: in
     assert [(a.attempt, a.error_type) for a in attempts] == [(1, ErrorType.LEASE_LOST), (2, None)]
 
 
-async def test_one_stale_result_does_not_keep_the_others_of_its_page(store: Store, node: int):
+async def test_a_stale_result_does_not_block_the_others_of_its_page(store: Store, node: int):
     first, second = await running(store, node), await running(store, node)
     stale = msgspec.structs.replace(ended(first), token=9)
     assert await finish(store, node, NOW, stale, ended(second)) == [first.execution_id]
@@ -319,7 +319,7 @@ async def test_one_stale_result_does_not_keep_the_others_of_its_page(store: Stor
     assert (await job_of(store, first.job_id)).runs == 0
 
 
-async def test_a_stale_and_the_right_result_of_one_execution_in_one_page_end_it_once(store: Store, node: int):
+async def test_a_stale_and_a_valid_result_of_an_execution_in_one_page_end_it_once(store: Store, node: int):
     claim = await running(store, node)
     await finish(store, node, NOW, ended(claim, FAILURE))
     (again,) = await claim_waiting(store, node, LATER)
@@ -355,7 +355,7 @@ async def test_a_job_is_completed_only_when_its_last_execution_has_ended(store: 
     assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
 
 
-async def test_a_finish_does_not_wake_a_paused_or_cancelled_job(store: Store, node: int):
+async def test_a_finish_does_not_resume_a_paused_or_cancelled_job(store: Store, node: int):
     claim = await running(store, node)
     await one(store, c.CancelJob(NOW, TENANT, claim.job_id))
     await finish(store, node, NOW, ended(claim))
@@ -363,7 +363,7 @@ async def test_a_finish_does_not_wake_a_paused_or_cancelled_job(store: Store, no
 
 
 @pytest.mark.parametrize("text", ["] ends", '["x"]', 'quote " and \\', "☃ 𝄞", "line\nbreak\ttab", ""])
-async def test_what_a_target_said_comes_back_whatever_signs_it_holds(store: Store, node: int, text: str):
+async def test_a_response_with_any_characters_is_read_unchanged(store: Store, node: int, text: str):
     claim = await running(store, node)
     await finish(store, node, NOW, ended(claim, Outcome(ErrorType.HTTP_ERROR, text, 404, text)))
     found = await execution(store, claim.execution_id)
@@ -375,7 +375,7 @@ async def test_what_a_target_said_comes_back_whatever_signs_it_holds(store: Stor
 # Release
 
 
-async def test_a_released_run_waits_again_and_no_attempt_is_counted(store: Store, node: int):
+async def test_a_released_execution_waits_again_and_no_attempt_is_counted(store: Store, node: int):
     claim = await running(store, node)
     assert await one(store, c.Release(node, LATER, (claim,))) is None
     found = await execution(store, claim.execution_id)
@@ -386,7 +386,7 @@ async def test_a_released_run_waits_again_and_no_attempt_is_counted(store: Store
     assert (again.attempt, again.token) == (1, 2)
 
 
-async def test_after_a_release_the_earlier_claim_is_worth_nothing(store: Store, node: int):
+async def test_the_claim_is_invalid_after_its_release(store: Store, node: int):
     claim = await running(store, node)
     await one(store, c.Release(node, LATER, (claim,)))
     assert await finish(store, node, LATER, ended(claim)) == [claim.execution_id]
@@ -399,8 +399,8 @@ async def test_after_a_release_the_earlier_claim_is_worth_nothing(store: Store, 
 
 
 @pytest.mark.parametrize("outcome", [Outcome(), FAILURE])
-async def test_releasing_what_is_not_running_changes_nothing(store: Store, node: int, outcome: Outcome):
-    """Ended, or about to be tried again: that attempt is counted."""
+async def test_a_release_of_an_execution_that_does_not_run_changes_nothing(store: Store, node: int, outcome: Outcome):
+    """Ended, or waiting for a retry: that attempt is counted."""
     claim = await running(store, node)
     await finish(store, node, NOW, ended(claim, outcome))
     before = await snapshot(store)
@@ -411,7 +411,7 @@ async def test_releasing_what_is_not_running_changes_nothing(store: Store, node:
 # Cancel
 
 
-async def test_an_execution_that_waits_is_cancelled_at_once(store: Store, node: int):
+async def test_a_waiting_execution_is_cancelled_at_once(store: Store, node: int):
     made = await add_execution(store, await add_job(store))
     assert await one(store, c.CancelExecution(LATER, TENANT, made)) is State.CANCELLED
     found = await execution(store, made)
@@ -420,7 +420,7 @@ async def test_an_execution_that_waits_is_cancelled_at_once(store: Store, node: 
     assert await totals(store) == await recount(store)
 
 
-async def test_a_running_execution_is_marked_for_its_node_to_stop(store: Store, node: int):
+async def test_a_cancel_marks_a_running_execution_for_its_node(store: Store, node: int):
     claim = await running(store, node, retry_policy=RetryPolicy(delays=(0,)))
     assert await one(store, c.CancelExecution(LATER, TENANT, claim.execution_id)) is State.RUNNING
     assert (await execution(store, claim.execution_id)).state is State.RUNNING
@@ -429,7 +429,7 @@ async def test_a_running_execution_is_marked_for_its_node_to_stop(store: Store, 
     assert again.cancel_requested
 
 
-async def test_cancelling_what_has_ended_is_refused(store: Store, node: int):
+async def test_a_cancel_of_an_ended_execution_is_refused(store: Store, node: int):
     claim = await running(store, node)
     await finish(store, node, NOW, ended(claim))
     before = await snapshot(store)
@@ -437,14 +437,14 @@ async def test_cancelling_what_has_ended_is_refused(store: Store, node: int):
     assert await snapshot(store) == before
 
 
-async def test_cancelling_what_is_not_there_is_refused(store: Store):
+async def test_a_cancel_of_an_unknown_execution_is_refused(store: Store):
     theirs = await add_execution(store, await add_job(store, tenant="other"), tenant="other")
     for execution_id in (new_id(), theirs):
         assert isinstance(await one(store, c.CancelExecution(NOW, TENANT, execution_id)), NotFound)
     assert (await execution(store, theirs, "other")).state is State.QUEUED
 
 
-async def test_cancelling_the_one_before_lets_a_held_one_run(store: Store, node: int):
+async def test_a_held_execution_runs_when_the_one_before_it_is_cancelled(store: Store, node: int):
     job_id = await add_job(store, spec(overlap="queue_all"))
     await fire(store, node, NOW + MINUTE, claim=False)
     await fire(store, node, NOW + 2 * MINUTE)
@@ -453,7 +453,7 @@ async def test_cancelling_the_one_before_lets_a_held_one_run(store: Store, node:
     assert [claim.execution_id for claim in await claim_waiting(store, node, LATER)] == [second.execution_id]
 
 
-async def test_cancelling_the_last_open_execution_completes_a_job_with_no_run_left(store: Store, node: int):
+async def test_a_cancel_of_the_last_open_execution_completes_a_job_without_further_runs(store: Store, node: int):
     job_id = await add_job(store, spec("immediate"))
     await fire(store, node, NOW, claim=False)
     (waiting,) = await executions_of(store, job_id)
@@ -470,7 +470,7 @@ async def dead(store: Store, node: int) -> Claim:
     return claim
 
 
-async def test_a_dead_letter_is_driven_again_as_a_new_execution(store: Store, node: int):
+async def test_a_dead_letter_is_redriven_as_a_new_execution(store: Store, node: int):
     claim = await dead(store, node)
     fresh = new_id(LATER)
     assert await one(store, c.Redrive(LATER, TENANT, ((claim.execution_id, fresh),))) == [(claim.execution_id, fresh)]
@@ -482,7 +482,7 @@ async def test_a_dead_letter_is_driven_again_as_a_new_execution(store: Store, no
     assert await totals(store) == await recount(store)
 
 
-async def test_what_is_not_dead_is_not_driven_again(store: Store, node: int):
+async def test_an_execution_that_is_no_dead_letter_is_not_redriven(store: Store, node: int):
     letter, alive = await dead(store, node), await running(store, node)
     await one(store, c.Redrive(NOW, TENANT, ((letter.execution_id, new_id()),)))
     before = await snapshot(store)
@@ -491,14 +491,14 @@ async def test_what_is_not_dead_is_not_driven_again(store: Store, node: int):
     assert await snapshot(store) == before
 
 
-async def test_a_dead_letter_named_twice_is_driven_once(store: Store, node: int):
+async def test_a_dead_letter_named_twice_is_redriven_once(store: Store, node: int):
     claim = await dead(store, node)
     pairs = ((claim.execution_id, new_id()), (claim.execution_id, new_id()))
     assert len(await one(store, c.Redrive(NOW, TENANT, pairs))) == 1
     assert len(await executions_of(store, claim.job_id)) == 2
 
 
-async def test_another_tenants_dead_letters_are_left_alone(store: Store, node: int):
+async def test_dead_letters_of_another_tenant_are_not_redriven(store: Store, node: int):
     claim = await dead(store, node)
     assert await one(store, c.Redrive(NOW, "other", ((claim.execution_id, new_id()),))) == []
     assert (await execution(store, claim.execution_id)).dead
@@ -507,7 +507,7 @@ async def test_another_tenants_dead_letters_are_left_alone(store: Store, node: i
 # Nodes
 
 
-async def test_a_dead_letter_of_a_cancelled_job_is_left_alone(store: Store, node: int):
+async def test_a_dead_letter_of_a_cancelled_job_is_not_redriven(store: Store, node: int):
     claim = await running(store, node)
     await finish(store, node, NOW, ended(claim, FINAL))
     await one(store, c.CancelJob(NOW, TENANT, claim.job_id))
@@ -516,7 +516,7 @@ async def test_a_dead_letter_of_a_cancelled_job_is_left_alone(store: Store, node
     assert await snapshot(store) == before
 
 
-async def test_a_node_that_starts_again_fences_its_earlier_self(store: Store, node: int):
+async def test_a_restarted_node_fences_its_earlier_process(store: Store, node: int):
     claim = await running(store, node)
     assert await store.list_expired_claims(node, 10) == []
     successor = await one(store, c.StartNode(LATER, "node-1"))
@@ -524,7 +524,7 @@ async def test_a_node_that_starts_again_fences_its_earlier_self(store: Store, no
     assert await store.list_expired_claims(successor, 10) == [claim]
 
 
-async def test_runs_of_a_living_node_have_not_expired(store: Store, node: int):
+async def test_claims_of_a_living_node_have_not_expired(store: Store, node: int):
     await running(store, node)
     other = await one(store, c.StartNode(NOW, "node-2"))
     assert await store.list_expired_claims(other, 10) == []
@@ -532,7 +532,7 @@ async def test_runs_of_a_living_node_have_not_expired(store: Store, node: int):
     assert len(await store.list_expired_claims(other, 10)) == 1
 
 
-async def test_expired_runs_come_in_pages(store: Store, node: int):
+async def test_expired_claims_are_listed_in_pages(store: Store, node: int):
     for _ in range(5):
         await running(store, node)
     successor = await one(store, c.StartNode(LATER, "node-1"))
@@ -545,7 +545,7 @@ async def test_expired_runs_come_in_pages(store: Store, node: int):
     assert len(await claim_waiting(store, successor, LATER)) == 5
 
 
-async def test_what_a_node_runs_and_was_asked_to_stop_is_listed_for_that_node(store: Store, node: int):
+async def test_cancelled_running_executions_are_listed_for_their_node(store: Store, node: int):
     stopped, other = await add_job(store), await add_job(store)
     await fire(store, node, LATER)
     (asked,), (left,) = await executions_of(store, stopped), await executions_of(store, other)

@@ -1,4 +1,4 @@
-"""Shards and their owners: who may fire what, and that nothing of an earlier owner gets in after a later one."""
+"""Shards and their owners: only the current owner can fire, and writes of earlier owners are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LATER = NOW + HOUR
 
 
 async def jobs_in_many_shards(store: Store, count: int = 40) -> list[str]:
-    """Their due instants have ties, and their order is not that of their shards."""
+    """Their due instants have ties, and their order differs from that of their shards."""
     return [await add_job(store, due_at=DUE + (n * 7 % 5) * 1000) for n in range(count)]
 
 
@@ -47,11 +47,11 @@ def fenced_fire(node: int, timers: list[DueTimer], *epochs: tuple[int, int], **f
     return msgspec.structs.replace(command, **fields)
 
 
-# Reading what is due
+# Due timers
 
 
 @pytest.mark.parametrize("shards", [range(0, 64, 2), range(3), range(64), range(0)], ids=str)
-async def test_only_timers_of_the_shards_asked_for_are_due(store: Store, shards: range):
+async def test_only_timers_of_the_requested_shards_are_due(store: Store, shards: range):
     await jobs_in_many_shards(store)
     everything = await store.list_due_timers(LATER, 100)
     mine = await store.list_due_timers(LATER, 100, shards=tuple(shards))
@@ -60,7 +60,7 @@ async def test_only_timers_of_the_shards_asked_for_are_due(store: Store, shards:
 
 
 @pytest.mark.parametrize("limit", [1, 7])
-async def test_pages_of_the_shards_asked_for_are_together_all_of_their_timers(store: Store, limit: int):
+async def test_all_pages_of_the_requested_shards_are_all_of_their_timers(store: Store, limit: int):
     await jobs_in_many_shards(store)
     shards = tuple(range(1, 64, 2))
     expected = await store.list_due_timers(LATER, 100, shards=shards)
@@ -76,7 +76,7 @@ def job_in_shard(shard: int, number: int) -> str:
     return make_id(NOW, ((number << 6 | shard) << 4).to_bytes(10, "big"))
 
 
-async def test_one_crowded_shard_is_read_in_order_too(store: Store):
+async def test_a_crowded_shard_is_read_in_order(store: Store):
     ids = [job_in_shard(5, number) for number in range(60)] + [job_in_shard(shard, 1) for shard in range(6, 20)]
     jobs = tuple(new_job(job_id=job_id, due_at=DUE + n * 7 % 50) for n, job_id in enumerate(ids))
     assert await one(store, c.CreateJobs(NOW, jobs)) is None
@@ -91,7 +91,7 @@ async def test_one_crowded_shard_is_read_in_order_too(store: Store):
     assert crowded == [place for place in expected if shard_of(place[-1]) == 5]
 
 
-async def test_the_earliest_due_instant_of_some_shards_is_known(store: Store):
+async def test_the_earliest_due_instant_of_some_shards_is_returned(store: Store):
     jobs = await jobs_in_many_shards(store, 20)
     due = {job_id: (await job_of(store, job_id)).due_at for job_id in jobs}
     for shards in ((shard_of(jobs[1]),), tuple({shard_of(jobs[2]), shard_of(jobs[3])})):
@@ -104,7 +104,7 @@ async def test_the_earliest_due_instant_of_some_shards_is_known(store: Store):
 # Fence and fire
 
 
-async def test_an_owner_that_has_encrypted_its_shard_fires(store: Store, node: int):
+async def test_an_owner_that_has_fenced_its_shard_can_fire(store: Store, node: int):
     job_id = await add_job(store)
     shard = shard_of(job_id)
     assert await one(store, c.FenceShards(node, ((shard, 3), (shard + 64, 1)))) is None
@@ -139,7 +139,7 @@ async def test_a_fire_that_names_no_epochs_is_not_checked(store: Store, node: in
     assert await one(store, fenced_fire(node, await due_timers(store, DUE))) == c.Fired()
 
 
-async def test_a_later_owner_ends_the_fires_of_the_one_before(store: Store, node: int):
+async def test_fires_of_an_earlier_owner_are_refused_after_a_later_one_has_fenced(store: Store, node: int):
     job_id = await add_job(store)
     shard = shard_of(job_id)
     await one(store, c.FenceShards(node, ((shard, 1),)))
@@ -150,7 +150,7 @@ async def test_a_later_owner_ends_the_fires_of_the_one_before(store: Store, node
     assert await one(store, fenced_fire(successor, timers, (shard, 2))) == c.Fired()
 
 
-async def test_an_earlier_epoch_cannot_be_encrypted_and_none_of_the_others_is(store: Store, node: int):
+async def test_an_earlier_epoch_cannot_be_fenced_and_none_of_the_others_is(store: Store, node: int):
     await one(store, c.FenceShards(node, ((1, 5), (2, 1))))
     refused = await one(store, c.FenceShards(node, ((2, 2), (1, 4), (3, 1))))
     assert isinstance(refused, StaleEpoch)
@@ -160,23 +160,23 @@ async def test_an_earlier_epoch_cannot_be_encrypted_and_none_of_the_others_is(st
     assert isinstance(await one(store, c.Fire(node, NOW, True, (), (), (), ((3, 1),))), StaleEpoch)
 
 
-async def test_encrypting_the_same_epoch_again_is_for_its_owner_only(store: Store, node: int):
+async def test_a_shard_can_be_fenced_again_at_the_same_epoch_only_by_its_owner(store: Store, node: int):
     other = await one(store, c.StartNode(NOW, "node-2"))
     assert [await one(store, c.FenceShards(node, ((1, 5),))) for _ in range(2)] == [None, None]
     assert isinstance(await one(store, c.FenceShards(other, ((1, 5),))), StaleEpoch)
     assert await one(store, c.FenceShards(other, ((1, 6),))) is None
 
 
-async def test_a_fenced_node_may_not_encrypt(store: Store, node: int):
+async def test_a_fenced_node_may_not_fence_shards(store: Store, node: int):
     await one(store, c.StopNode(NOW, node))
     assert isinstance(await one(store, c.FenceShards(node, ((1, 1),))), StaleWrite)
     assert isinstance(await one(store, c.FenceShards(999, ((1, 1),))), StaleWrite)
 
 
-# Nodes that are dead
+# Dead nodes
 
 
-async def test_a_node_that_was_ended_may_write_no_more_and_what_it_ran_has_expired(store: Store, node: int):
+async def test_a_fenced_node_may_not_write_and_its_claims_have_expired(store: Store, node: int):
     await add_job(store, spec("immediate"))
     _, (claim,) = await fire(store, node, NOW)
     other = await one(store, c.StartNode(NOW, "node-2"))
@@ -190,7 +190,7 @@ async def test_a_node_that_was_ended_may_write_no_more_and_what_it_ran_has_expir
     assert await one(store, c.ClaimExecutions(other, LATER, 1, (TENANT,))) == []
 
 
-async def test_the_result_of_an_ended_node_counts_until_its_execution_is_claimed_again(store: Store, node: int):
+async def test_the_result_of_a_fenced_node_counts_until_its_execution_is_claimed_again(store: Store, node: int):
     job_ids = [await add_job(store, spec("immediate")) for _ in range(2)]
     _, claims = await fire(store, node, NOW)
     other = await one(store, c.StartNode(NOW, "node-2"))
@@ -203,7 +203,7 @@ async def test_the_result_of_an_ended_node_counts_until_its_execution_is_claimed
     assert await totals(store) == await recount(store)
 
 
-async def test_ending_a_node_twice_changes_nothing(store: Store, node: int):
+async def test_a_second_fence_of_a_node_changes_nothing(store: Store, node: int):
     await add_execution(store, await add_job(store))
     await claim_waiting(store, node, NOW)
     await one(store, c.FenceNodes(NOW, (node,)))

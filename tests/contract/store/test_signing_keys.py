@@ -37,7 +37,7 @@ async def test_a_rotation_returns_the_next_version_and_reads_return_the_same(sto
     assert await states(store) == [second]
 
 
-async def test_while_a_rotation_is_under_way_only_one_without_overlap_is_taken(store: Store):
+async def test_only_a_rotation_without_overlap_is_accepted_during_another_rotation(store: Store):
     await one(store, rotate())
     assert isinstance(await one(store, rotate(NOW + DAY - 1)), Conflict)
     assert (await states(store))[0].version == 2
@@ -45,13 +45,13 @@ async def test_while_a_rotation_is_under_way_only_one_without_overlap_is_taken(s
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_of_rotations_at_once_one_is_carried_out(store: Store):
+async def test_one_of_several_concurrent_rotations_is_applied(store: Store):
     answers = await asyncio.gather(*(one(store, rotate()) for _ in range(12)))
     assert sorted(isinstance(answer, Conflict) for answer in answers) == [False] + [True] * 11
     assert (await states(store))[0].version == 2
 
 
-async def test_states_are_listed_by_tenant_and_by_when_they_changed(store: Store):
+async def test_states_are_listed_by_tenant_and_by_their_change(store: Store):
     for n in range(5):
         await one(store, rotate(NOW + n, f"t{n}"))
     assert [state.tenant for state in await states(store, since=NOW + 2)] == ["t2", "t3", "t4"]
@@ -60,7 +60,7 @@ async def test_states_are_listed_by_tenant_and_by_when_they_changed(store: Store
     assert [state.tenant for state in await states(store, "t4")] == ["t4"]
 
 
-async def test_a_rotation_is_there_after_a_restart(make_store: MakeStore, store: Store):
+async def test_a_rotation_survives_a_restart(make_store: MakeStore, store: Store):
     state = await one(store, rotate())
     await store.stop()
     again = make_store()
@@ -77,7 +77,7 @@ def add(key_id: str, now: int = NOW, user_id: str = "ann", tenant: str = TENANT,
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_keys_added_at_once_are_no_more_than_the_limit(store: Store):
+async def test_keys_added_concurrently_stay_within_the_limit(store: Store):
     answers = await asyncio.gather(*(one(store, add(f"key-{n}")) for n in range(12)))
     assert sum(answer is None for answer in answers) == 4
     assert sum(isinstance(answer, Conflict) for answer in answers) == 8
@@ -86,19 +86,19 @@ async def test_keys_added_at_once_are_no_more_than_the_limit(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_keys_added_at_once_are_for_no_more_users_than_the_limit(store: Store):
+async def test_users_of_keys_added_concurrently_stay_within_the_limit(store: Store):
     answers = await asyncio.gather(*(one(store, add(f"key-{n}", user_id=f"user-{n}")) for n in range(12)))
     assert sum(answer is None for answer in answers) == 2
     known = (await store.list_keys(TENANT, 100))[0].user_id
     assert await one(store, add("one more", user_id=known)) is None
 
 
-async def test_keys_added_in_one_batch_count_each_other(store: Store):
+async def test_keys_added_in_one_batch_are_counted_together(store: Store):
     answers = await store.apply([add(f"key-{n}") for n in range(6)])
     assert [answer is None for answer in answers] == [True] * 4 + [False] * 2
 
 
-async def test_revoked_and_expired_keys_leave_room(store: Store):
+async def test_revoked_and_expired_keys_do_not_count(store: Store):
     for n in range(4):
         await one(store, add(f"key-{n}", expires_at=NOW + 10 if n == 0 else None))
     assert isinstance(await one(store, add("key-4", NOW + 9)), Conflict)
@@ -108,7 +108,7 @@ async def test_revoked_and_expired_keys_leave_room(store: Store):
     assert await one(store, add("key-5", NOW + 12)) is None
 
 
-async def test_endlessly_created_and_revoked_keys_are_bounded(store: Store):
+async def test_keys_that_are_created_and_revoked_without_end_are_bounded(store: Store):
     for n in range(0, ENDED_KEPT + 40, 20):
         made = [f"key-{m:04}" for m in range(n, n + 20)]
         await store.apply([c.AddKey(NOW + n, new_key(key_id)) for key_id in made])

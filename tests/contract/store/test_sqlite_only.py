@@ -1,4 +1,4 @@
-"""What only the embedded store promises: its folder, its file, its disk and its schema."""
+"""The embedded store only: its folder, its file, its disk and its schema."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def fresh_schema(folder: Path) -> list[tuple[object, ...]]:
 # The folder's lock
 
 
-async def test_a_second_process_on_the_folder_is_refused_with_a_sentence(tmp_path: Path):
+async def test_a_second_process_on_the_folder_is_refused_with_a_message(tmp_path: Path):
     with child(CHILD, "sqlite", str(tmp_path), "create") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
@@ -83,7 +83,7 @@ async def test_a_second_process_on_the_folder_is_refused_with_a_sentence(tmp_pat
         assert process.poll() is None
 
 
-async def test_a_second_store_in_one_process_is_refused_and_the_first_goes_on(tmp_path: Path):
+async def test_a_second_store_in_one_process_is_refused_and_the_first_continues(tmp_path: Path):
     first, second = SqliteStore(tmp_path), SqliteStore(tmp_path)
     await first.start()
     with pytest.raises(StoreUnusable, match="is in use by another Duetime"):
@@ -92,7 +92,7 @@ async def test_a_second_store_in_one_process_is_refused_and_the_first_goes_on(tm
     await first.stop()
 
 
-async def test_the_lock_goes_with_the_process_however_it_ends(tmp_path: Path):
+async def test_the_lock_is_released_however_the_process_ends(tmp_path: Path):
     with child(CHILD, "sqlite", str(tmp_path), "create") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "started\n"
@@ -103,7 +103,7 @@ async def test_the_lock_goes_with_the_process_however_it_ends(tmp_path: Path):
     await store.stop()
 
 
-async def test_a_folder_is_free_again_after_a_stop_and_after_a_start_that_failed(tmp_path: Path):
+async def test_a_folder_is_free_again_after_a_stop_and_after_a_failed_start(tmp_path: Path):
     await filled(tmp_path)
     good = (tmp_path / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(b"no database" * 1000)
@@ -116,7 +116,7 @@ async def test_a_folder_is_free_again_after_a_stop_and_after_a_start_that_failed
     await store.stop()
 
 
-async def test_a_folder_that_is_missing_is_made(tmp_path: Path):
+async def test_a_missing_folder_is_created(tmp_path: Path):
     store = SqliteStore(tmp_path / "a" / "b")
     await store.start()
     await store.stop()
@@ -127,7 +127,7 @@ async def test_a_folder_that_is_missing_is_made(tmp_path: Path):
 
 
 @pytest.mark.parametrize("part", [0.0, 0.3, 0.5, 0.9])
-async def test_a_damaged_file_is_refused_at_the_start_and_left_as_it_is(tmp_path: Path, part: float):
+async def test_a_damaged_file_is_refused_at_the_start_and_not_changed(tmp_path: Path, part: float):
     await filled(tmp_path)
     path = tmp_path / FILE_NAME
     content = bytearray(path.read_bytes())
@@ -139,7 +139,7 @@ async def test_a_damaged_file_is_refused_at_the_start_and_left_as_it_is(tmp_path
     assert path.read_bytes() == content
 
 
-async def test_a_file_that_was_cut_short_is_refused(tmp_path: Path):
+async def test_a_truncated_file_is_refused(tmp_path: Path):
     await filled(tmp_path)
     path = tmp_path / FILE_NAME
     os.truncate(path, path.stat().st_size // 2)
@@ -150,7 +150,7 @@ async def test_a_file_that_was_cut_short_is_refused(tmp_path: Path):
 # A full disk
 
 
-async def test_a_full_disk_is_answered_as_overload_loses_nothing_and_heals(tmp_path: Path):
+async def test_a_full_disk_raises_overloaded_and_loses_nothing_and_writes_continue_afterwards(tmp_path: Path):
     said = output_of(CHILD, "sqlite", str(tmp_path), "full", "2000000")
     assert said[0] == "started"
     refused = [line for line in said if line.startswith("refused ")]
@@ -176,7 +176,7 @@ async def test_a_full_disk_is_answered_as_overload_loses_nothing_and_heals(tmp_p
 # The schema
 
 
-async def test_a_newer_schema_is_refused_and_not_touched(tmp_path: Path):
+async def test_a_newer_schema_is_refused_and_not_changed(tmp_path: Path):
     await filled(tmp_path, 3)
     connection = apsw.Connection(str(tmp_path / FILE_NAME))
     newest = load_migrations()[-1][0]
@@ -194,7 +194,7 @@ def test_migrations_are_numbered_one_by_one():
     assert [number for number, _ in load_migrations()] == list(range(1, len(load_migrations()) + 1))
 
 
-def test_a_schema_migrated_step_by_step_is_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_schema_migrated_step_by_step_equals_a_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER)
     fresh = fresh_schema(tmp_path / "fresh")
     for number, _ in load_migrations():
@@ -209,7 +209,7 @@ def test_a_schema_migrated_step_by_step_is_the_fresh_one(tmp_path: Path, monkeyp
         connection.close()
 
 
-def test_migrating_twice_changes_nothing(tmp_path: Path):
+def test_a_second_migration_changes_nothing(tmp_path: Path):
     fresh = fresh_schema(tmp_path / "fresh")
     connection = open_connection(tmp_path / "fresh", writer=True)
     migrate(connection)
@@ -275,7 +275,7 @@ migrate(connection)
         ("INSERT INTO colors", 2),
     ],
 )
-async def test_a_kill_during_a_migration_is_carried_on_at_the_next_start(
+async def test_a_killed_migration_is_continued_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, statement: str, reached: int
 ):
     use_migrations(monkeypatch, tmp_path / "migrations", blocks, *LATER)
@@ -297,10 +297,10 @@ async def test_a_kill_during_a_migration_is_carried_on_at_the_next_start(
     connection.close()
 
 
-# The file's own promise: each instant once, whatever the code above it does
+# The schema allows one execution for each instant, independently of the code above it
 
 
-async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(tmp_path: Path):
+async def test_the_schema_allows_one_execution_for_a_job_and_an_instant(tmp_path: Path):
     connection = open_connection(tmp_path, writer=True)
     migrate(connection)
     insert = """
@@ -314,11 +314,11 @@ async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(t
     connection.close()
 
 
-# A definition that can't be read
+# Unreadable definitions
 
 
 def spoil(folder: Path, job_id: str) -> None:
-    """As a newer version might have written it."""
+    """As a newer version could have written it."""
     connection = apsw.Connection(str(folder / FILE_NAME))
     connection.set_busy_timeout(5000)
     connection.execute(
@@ -335,9 +335,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     await made.stop()
 
 
-async def test_a_due_job_that_cannot_be_read_is_listed_apart_and_shown_with_the_reason(
-    store: SqliteStore, tmp_path: Path
-):
+async def test_an_unreadable_due_job_is_listed_separately_and_shown_with_the_reason(store: SqliteStore, tmp_path: Path):
     jobs = [await add_job(store) for _ in range(3)]
     spoil(tmp_path, jobs[1])
     for _ in range(2):  # a read writes nothing
@@ -361,7 +359,7 @@ async def test_a_due_job_that_cannot_be_read_is_listed_apart_and_shown_with_the_
         await store.get_job(TENANT, jobs[1])
 
 
-async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_others_run(
+async def test_an_unreadable_waiting_execution_becomes_a_dead_letter_and_the_others_run(
     store: SqliteStore, tmp_path: Path
 ):
     node = await one(store, StartNode(NOW, "node-1"))
@@ -374,7 +372,7 @@ async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_
     assert await totals(store) == await recount(store)
 
 
-async def test_an_expired_claim_that_cannot_be_read_is_listed_apart(store: SqliteStore, tmp_path: Path):
+async def test_an_unreadable_expired_claim_is_listed_separately(store: SqliteStore, tmp_path: Path):
     jobs = [await add_job(store) for _ in range(3)]
     made = [await add_execution(store, job_id) for job_id in jobs]
     await claim_waiting(store, await one(store, StartNode(NOW, "node-1")), NOW)
@@ -391,7 +389,7 @@ async def test_an_expired_claim_that_cannot_be_read_is_listed_apart(store: Sqlit
 # The audit
 
 
-async def test_a_commit_that_fails_leaves_no_entry_and_the_chain_goes_on(store: SqliteStore, tmp_path: Path):
+async def test_a_failed_commit_leaves_no_entry_and_the_chain_continues(store: SqliteStore, tmp_path: Path):
     def key(number: int) -> AddKey:
         return AddKey(NOW, new_key(f"key-{number}"), entry_of("key.create", f"key-{number}"))
 
@@ -412,13 +410,13 @@ async def test_a_commit_that_fails_leaves_no_entry_and_the_chain_goes_on(store: 
     assert await store.get_key("key-2") is None
 
 
-# What the writer does must not grow with what is stored
+# The work of the writer does not grow with the stored rows
 
 SLOW = ["cancel_waiting", "request_cancel_of_running", "list_running_of_job", "count_waiting_of_job", "prune_skips"]
 
 
 @pytest.mark.parametrize("block", SLOW)
-def test_a_statement_of_the_writer_looks_at_no_more_than_it_must(tmp_path: Path, block: str):
+def test_statements_of_the_writer_read_only_the_rows_that_they_need(tmp_path: Path, block: str):
     connection = open_connection(tmp_path, writer=True)
     migrate(connection)
     values = {"job": new_job().job_id, "now": NOW, "before": NOW, "limit": 1}

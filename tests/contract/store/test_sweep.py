@@ -1,4 +1,4 @@
-"""What no index finds by its age: jobs that are long over, limits that are full again, totals of nothing."""
+"""Rows that are not found by an index on their age: old jobs, full limits, totals of zero."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def left(store: Store, tenant: str = TENANT) -> set[str]:
     return {job.job_id for job in await store.list_jobs(JobQuery(tenant, limit=1000))}
 
 
-async def test_a_job_whose_one_run_is_long_over_is_removed_and_counted_out(store: Store, node: int, raw: Raw):
+async def test_a_one_off_that_ended_long_ago_is_removed_and_no_longer_counted(store: Store, node: int, raw: Raw):
     keep = await add_job(store, spec("every 1m"))
     before = await store.get_load()
     await ran(store, node, spec("immediate"))
@@ -81,7 +81,7 @@ async def test_a_job_whose_one_run_is_long_over_is_removed_and_counted_out(store
     assert await raw("SELECT count(*) FROM timers") == [(1,)]
 
 
-async def test_the_audit_says_which_were_removed(store: Store, node: int):
+async def test_the_audit_names_the_removed_jobs(store: Store, node: int):
     gone = [await ran(store, node, spec("immediate")) for _ in range(3)]
     await prune(store)
     await one(store, sweep())
@@ -96,7 +96,7 @@ async def test_the_audit_says_which_were_removed(store: Store, node: int):
 @pytest.mark.parametrize(
     "job", [spec("immediate", key="k"), spec("on_demand"), spec("every 1s", max_runs=1)], ids=lambda job: job.schedule
 )
-async def test_one_that_has_a_key_or_may_run_again_stays(store: Store, node: int, job: JobSpec):
+async def test_a_job_with_a_key_or_further_runs_stays(store: Store, node: int, job: JobSpec):
     job_id = await add_job(store, job, due_at=NOW)
     _, (claim,) = await fire(store, node, NOW + 1)
     await finish(store, node, NOW, ended(claim))
@@ -105,7 +105,7 @@ async def test_one_that_has_a_key_or_may_run_again_stays(store: Store, node: int
     assert await left(store) == {job_id}
 
 
-async def test_one_that_is_paused_or_waits_stays(store: Store):
+async def test_a_paused_or_waiting_job_stays(store: Store):
     waits = await add_job(store, spec("immediate"))
     paused = await add_job(store, spec("immediate"))
     await one(store, c.PauseJob(NOW, TENANT, paused, "ann", "x"))
@@ -114,7 +114,7 @@ async def test_one_that_is_paused_or_waits_stays(store: Store):
 
 
 @pytest.mark.parametrize("schedule", ["immediate", "2030-01-01T00:00:00Z", "every 1m", "on_demand"])
-async def test_one_that_was_cancelled_long_ago_is_removed_and_nothing_of_it_ever_ran(store: Store, schedule: str):
+async def test_a_job_that_was_cancelled_long_ago_is_removed_although_it_never_ran(store: Store, schedule: str):
     job_id = await add_job(store, spec(schedule))
     await one(store, c.CancelJob(BEFORE - 1, TENANT, job_id))
     assert await one(store, sweep(before=BEFORE - 1)) == c.Swept(0, None)
@@ -122,7 +122,7 @@ async def test_one_that_was_cancelled_long_ago_is_removed_and_nothing_of_it_ever
     assert await left(store) == set()
 
 
-async def test_one_that_was_cancelled_lately_stays_however_old_it_is(store: Store):
+async def test_a_recently_cancelled_job_stays_however_old_it_is(store: Store):
     """The user who cancelled the job will look for it."""
     job_id = await add_job(store, spec("2030-01-01T00:00:00Z"))
     await one(store, c.CancelJob(BEFORE, TENANT, job_id))
@@ -132,7 +132,7 @@ async def test_one_that_was_cancelled_lately_stays_however_old_it_is(store: Stor
     assert (await job_of(store, job_id)).updated_at == BEFORE, "to cancel it again changes nothing"
 
 
-async def test_one_that_was_cancelled_stays_as_long_as_its_history_and_with_a_key_for_ever(store: Store, node: int):
+async def test_a_cancelled_job_stays_as_long_as_its_history_and_for_ever_with_a_key(store: Store, node: int):
     cancelled = await ran(store, node, spec("every 1s"))
     keyed = await add_job(store, spec("every 1m", key="k"))
     for job_id in (cancelled, keyed):
@@ -155,7 +155,7 @@ async def notification(store: Store, node: int, outcome: Outcome = SUCCESS, **fi
     return job_id
 
 
-async def test_notifications_that_were_delivered_go_soon_and_with_their_history(store: Store, node: int, raw: Raw):
+async def test_delivered_notifications_are_removed_soon_with_their_history(store: Store, node: int, raw: Raw):
     other = await ran(store, node, spec("immediate"))
     before = await store.get_load()
     delivered = [await notification(store, node) for _ in range(3)]
@@ -168,7 +168,7 @@ async def test_notifications_that_were_delivered_go_soon_and_with_their_history(
     assert await totals(store) == await recount(store)
 
 
-async def test_a_notification_that_was_not_delivered_stays_as_long_as_other_jobs(store: Store, node: int):
+async def test_an_undelivered_notification_stays_as_long_as_other_jobs(store: Store, node: int):
     failed = await notification(store, node, Outcome(ErrorType.BLOCKED_TARGET))
     again = await notification(store, node)
     await add_execution(store, again, NOW + MINUTE)
@@ -183,7 +183,7 @@ async def test_a_notification_that_was_not_delivered_stays_as_long_as_other_jobs
     assert await left(store) == {keyed}
 
 
-async def test_the_audit_does_not_say_that_notifications_went(store: Store, node: int):
+async def test_the_audit_does_not_record_removed_notifications(store: Store, node: int):
     await notification(store, node)
     await one(store, delivered_sweep(LATER))
     await notification(store, node, Outcome(ErrorType.BLOCKED_TARGET))
@@ -196,7 +196,7 @@ async def test_the_audit_does_not_say_that_notifications_went(store: Store, node
 
 
 async def take(store: Store, tenant: str, user: str, now: int = NOW) -> int:
-    """Answers when the bucket is full again, in ms."""
+    """Returns when the bucket is full again, in ms."""
     quota = Quota(tenant, user, Limit("requests", 60, HOUR))
     _, full_at = await one(store, c.TakeRequests(now, quota, 1))
     return int(full_at) // MICRO
@@ -219,7 +219,7 @@ async def test_limits_that_are_full_again_are_removed_page_by_page(store: Store,
     assert await raw("SELECT tenant, user_id FROM limits ORDER BY 1, 2") == kept
 
 
-async def test_a_limit_that_was_removed_is_a_full_bucket(store: Store):
+async def test_a_removed_limit_is_a_full_bucket(store: Store):
     full_at = await take(store, TENANT, "ann")
     assert await one(store, c.SweepLimits(full_at + 1, FIRST_LIMIT, 100)) == c.SweptRows(1, None)
     assert await take(store, TENANT, "ann", NOW + HOUR) == NOW + HOUR + MINUTE
@@ -228,9 +228,7 @@ async def test_a_limit_that_was_removed_is_a_full_bucket(store: Store):
     assert await store.apply(creates) == [None] * 3
 
 
-async def test_totals_of_tenants_that_have_nothing_are_removed_and_no_total_is_another(
-    store: Store, node: int, raw: Raw
-):
+async def test_totals_of_empty_tenants_are_removed_and_no_total_changes(store: Store, node: int, raw: Raw):
     for tenant in ("a", "b", "c"):
         job_id = await add_job(store, spec("every 1s", key="k"), tenant=tenant)
         _, claims = await fire(store, node, NOW + SECOND, job_id)
@@ -250,7 +248,7 @@ async def test_totals_of_tenants_that_have_nothing_are_removed_and_no_total_is_a
     assert (await totals(store, "a"))["jobs"] == 1
 
 
-async def test_one_with_history_or_a_run_that_is_not_long_over_stays(store: Store, node: int):
+async def test_a_job_with_history_or_a_recent_execution_stays(store: Store, node: int):
     job_id = await ran(store, node, spec("immediate"))
     assert await one(store, sweep()) == c.Swept(0, None), "its execution is there"
     await prune(store)
@@ -259,7 +257,7 @@ async def test_one_with_history_or_a_run_that_is_not_long_over_stays(store: Stor
     assert await one(store, sweep(before=NOW + SECOND + 1)) == c.Swept(1, None)
 
 
-async def test_one_that_was_asked_to_run_once_more_stays(store: Store, node: int):
+async def test_a_job_that_was_run_again_by_hand_stays(store: Store, node: int):
     job_id = await ran(store, node, spec("immediate"))
     await prune(store)
     await add_execution(store, job_id, NOW + 39 * DAY)
@@ -267,7 +265,7 @@ async def test_one_that_was_asked_to_run_once_more_stays(store: Store, node: int
     assert await one(store, sweep()) == c.Swept(0, None)
 
 
-async def test_one_that_never_ran_stays_as_long_as_the_ledger_says_why(store: Store):
+async def test_a_job_that_never_ran_stays_as_long_as_the_ledger_has_the_reason(store: Store):
     job_id = await add_job(store, spec("immediate"))
     await one(store, c.PauseJob(NOW, TENANT, job_id, "ann", "x"))
     skip = Skipped(job_id, TENANT, NOW, NOW + 1, 1, "paused")
@@ -277,7 +275,7 @@ async def test_one_that_never_ran_stays_as_long_as_the_ledger_says_why(store: St
     assert await one(store, sweep()) == c.Swept(1, None)
 
 
-async def test_all_jobs_are_walked_page_by_page(store: Store, node: int):
+async def test_all_jobs_are_checked_page_by_page(store: Store, node: int):
     jobs = [await ran(store, node, spec("immediate" if n % 3 else "every 1h")) for n in range(10)]
     await prune(store)
     pages, after = [], FIRST

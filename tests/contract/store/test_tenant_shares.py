@@ -1,4 +1,4 @@
-"""One tenant's jobs, notifications and executions cost another tenant neither its room nor its history."""
+"""Jobs, notifications and executions of one tenant take no room and no history of another."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ async def started(make_store: MakeStore, capacity: Capacity) -> Store:
 
 
 async def fill(store: Store, tenant: str) -> int:
-    """Jobs that a tenant can create before it is refused."""
+    """Returns how many jobs a tenant can create before a refusal."""
     for number in range(MOST_FILLED):
         answer = await one(store, c.CreateJobs(NOW, (new_job(tenant=tenant),)))
         if isinstance(answer, InsufficientStorage):
@@ -65,7 +65,9 @@ async def fill(store: Store, tenant: str) -> int:
 
 
 @pytest.mark.parametrize("capacity", [Capacity(100, None, 75), Capacity(None, 100 * size(), 75)])
-async def test_two_tenants_that_fill_the_store_leave_a_third_room(make_store: MakeStore, raw: Raw, capacity: Capacity):
+async def test_two_tenants_that_fill_the_store_leave_room_for_a_third(
+    make_store: MakeStore, raw: Raw, capacity: Capacity
+):
     store = await started(make_store, capacity)
     assert [await fill(store, tenant) for tenant in HOSTILE] == [75, 12]
     assert await one(store, c.CreateJobs(NOW, (new_job(tenant="victim"),))) is None
@@ -78,7 +80,7 @@ async def test_two_tenants_that_fill_the_store_leave_a_third_room(make_store: Ma
     await store.stop()
 
 
-async def test_of_one_commit_each_tenant_gets_what_it_may(make_store: MakeStore):
+async def test_each_tenant_gets_its_share_within_one_commit(make_store: MakeStore):
     store = await started(make_store, Capacity(20, None, 75))
     creates = [c.CreateJobs(NOW, (new_job(tenant=tenant),)) for tenant in ["a"] * 17 + ["b"] * 4 + ["a"]]
     answers = await store.apply(creates)
@@ -99,7 +101,7 @@ async def test_a_refusal_has_the_tenants_own_figures(make_store: MakeStore):
     await store.stop()
 
 
-async def test_room_that_a_tenant_gives_back_is_there_for_all(make_store: MakeStore, raw: Raw):
+async def test_room_that_a_tenant_returns_is_available_to_all(make_store: MakeStore, raw: Raw):
     store = await started(make_store, Capacity(8, None, 75))
     jobs = [new_job(tenant="a") for _ in range(6)]
     assert await one(store, c.CreateJobs(NOW, tuple(jobs))) is None
@@ -120,7 +122,7 @@ def a_notification(tenant: str, limit: Limit) -> c.CreateJobs:
 
 
 async def ends(store: Store, node: int, tenant: str, number: int, limit: Limit) -> list[object]:
-    """Executions of a tenant that end in one commit, with a notification each. Returns what the store says to these."""
+    """Ends executions of a tenant in one commit, with a notification each. Returns the results of the notifications."""
     job_id = await add_job(store, tenant=tenant)
     for at in range(number):
         await add_execution(store, job_id, NOW + at, tenant)
@@ -146,7 +148,7 @@ async def test_notifications_beyond_a_tenants_limit_are_refused_and_the_ends_are
     assert await ends(store, node, "other", 3, limit) == [None] * 3, "each tenant has a limit of its own"
 
 
-async def test_notifications_take_room_of_their_own_tenant_only(make_store: MakeStore):
+async def test_notifications_use_the_room_of_their_own_tenant_only(make_store: MakeStore):
     store = await started(make_store, Capacity(40, None, 75))
     node = int(await one(store, c.StartNode(NOW, "node-1")))
     answers = await ends(store, node, "hostile", 35, Limit("notifications", 1000, HOUR))
@@ -158,7 +160,7 @@ async def test_notifications_take_room_of_their_own_tenant_only(make_store: Make
     await store.stop()
 
 
-async def test_a_notification_of_what_a_person_does_is_counted_and_its_refusal_reported(store: Store):
+async def test_a_notification_of_an_action_of_a_user_is_counted_and_its_refusal_is_reported(store: Store):
     job_id = await add_job(store)
     limit = Limit("notifications", 1, HOUR)
     words = tuple(a_notification(TENANT, limit) for _ in range(2))
@@ -170,7 +172,7 @@ async def test_a_notification_of_what_a_person_does_is_counted_and_its_refusal_r
 
 
 async def history(store: Store, node: int, tenant: str, outcomes: str, at: int = NOW) -> list[str]:
-    """Executions a minute apart, oldest first: C for completed, D for a dead letter, O for one that is still open."""
+    """Executions a minute apart, oldest first: C for completed, D for a dead letter, O for an open one."""
     job_id = await add_job(store, spec(retry_policy=RetryPolicy(max_retries=0)), tenant=tenant)
     ids = [await add_execution(store, job_id, at + number * MINUTE, tenant) for number in range(len(outcomes))]
     kinds = dict(zip(ids, outcomes, strict=True))
@@ -186,7 +188,9 @@ async def kept(store: Store, tenant: str, ids: list[str]) -> str:
 
 
 @pytest.mark.parametrize("tenant", [TENANT, "default"])
-async def test_a_tenants_history_goes_oldest_first_and_dead_letters_last(store: Store, node: int, tenant: str):
+async def test_the_history_of_a_tenant_is_removed_oldest_first_and_dead_letters_last(
+    store: Store, node: int, tenant: str
+):
     other = await history(store, node, "other", "CCDC")
     ids = await history(store, node, tenant, "DCOCDCC")
     trimmed = await one(store, c.TrimHistory(tenant, 2, FIRST_ID, 100))
@@ -205,7 +209,7 @@ async def test_a_tenants_history_goes_oldest_first_and_dead_letters_last(store: 
         assert await totals(store, one_of) == await recount(store, one_of)
 
 
-async def test_a_trim_looks_at_a_bounded_number_of_executions(store: Store, node: int):
+async def test_a_trim_reads_a_bounded_number_of_executions(store: Store, node: int):
     ids = await history(store, node, TENANT, "DDDDDCC")
     trimmed = await one(store, c.TrimHistory(TENANT, 1, FIRST_ID, 3))
     assert (trimmed.removed, trimmed.last, trimmed.is_end) == (0, ids[2], False)
@@ -214,7 +218,7 @@ async def test_a_trim_looks_at_a_bounded_number_of_executions(store: Store, node
     assert await kept(store, TENANT, ids) == "xxxxx.x"
 
 
-async def test_what_each_tenant_has_is_counted(store: Store, node: int):
+async def test_the_executions_of_each_tenant_are_counted(store: Store, node: int):
     assert await store.list_history() == []
     await history(store, node, TENANT, "CDO")
     await history(store, node, "other", "C")
@@ -224,7 +228,7 @@ async def test_what_each_tenant_has_is_counted(store: Store, node: int):
     ]
 
 
-async def test_the_tenants_of_executions_are_known(store: Store, node: int):
+async def test_the_tenants_of_executions_are_returned(store: Store, node: int):
     mine = await history(store, node, TENANT, "CO")
     (others,) = await history(store, node, "other", "C")
     asked = [*mine, others, new_id(NOW), "no id"]
@@ -232,7 +236,7 @@ async def test_the_tenants_of_executions_are_known(store: Store, node: int):
     assert await store.list_tenants([]) == {}
 
 
-async def test_a_tenant_that_floods_the_ledger_costs_another_no_dead_letter(store: Store, node: int):
+async def test_a_tenant_that_floods_the_ledger_removes_no_dead_letter_of_another(store: Store, node: int):
     victim = await history(store, node, "victim", "DCDC")
     flood = await history(store, node, "hostile", "C" * 40 + "D" * 5, at=NOW + HOUR)
     retention = Retention(store, HandClock(NOW + 2 * DAY), 365 * DAY / SECOND, 20, lambda: True)
@@ -246,7 +250,7 @@ async def test_a_tenant_that_floods_the_ledger_costs_another_no_dead_letter(stor
         assert await totals(store, tenant) == await recount(store, tenant)
 
 
-async def test_open_executions_of_one_tenant_cost_another_no_history(store: Store, node: int):
+async def test_open_executions_of_one_tenant_remove_no_history_of_another(store: Store, node: int):
     victim = await history(store, node, "victim", "DCDC")
     flood = await history(store, node, "hostile", "O" * 30, at=NOW + HOUR)
     retention = Retention(store, HandClock(NOW + 2 * DAY), 365 * DAY / SECOND, 20, lambda: True)
@@ -256,7 +260,7 @@ async def test_open_executions_of_one_tenant_cost_another_no_history(store: Stor
     assert await kept(store, "hostile", flood) == "x" * 30
 
 
-async def test_a_tenant_that_prints_much_costs_another_no_logs(store: Store, node: int, tmp_path: Path):
+async def test_a_tenant_with_large_logs_removes_no_logs_of_another(store: Store, node: int, tmp_path: Path):
     clock = HandClock(NOW + 2 * DAY)
     logs = FolderLogs(tmp_path / "logs", 1 << 20, clock)
     await logs.start()

@@ -1,4 +1,4 @@
-"""A tenant has a bounded number of workers, of bytes that they say of themselves, and of joins. Lists come in pages."""
+"""A tenant has a bounded number of workers, of bytes of their names, and of joins. Lists have pages."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def join(
 
 
 async def hire(store: Store, *args: Any, **fields: Any) -> int:
-    """The id of a new worker. Raises what refuses it."""
+    """Returns the id of a new worker, or raises its refusal."""
     answer = await one(store, join(*args, **fields))
     if isinstance(answer, DuetimeError):
         raise answer
@@ -37,7 +37,7 @@ async def ids(store: Store, tenant: str) -> list[int]:
     return [record.worker_id for record in await store.list_workers(tenant, 100)]
 
 
-async def test_a_tenant_has_no_more_workers_than_it_may_have(store: Store):
+async def test_the_workers_of_a_tenant_are_limited(store: Store):
     joined = [await hire(store) for _ in range(3)]
     with pytest.raises(RateLimited, match=r"3 workers, which is the most.*TENANT_WORKERS_LIMIT"):
         await hire(store)
@@ -50,7 +50,7 @@ async def test_a_tenant_has_no_more_workers_than_it_may_have(store: Store):
 
 
 @pytest.mark.usefixtures("several_connections")
-async def test_many_joins_at_once_make_no_more_workers(store: Store):
+async def test_concurrent_joins_stay_within_the_limit(store: Store):
     answers = await asyncio.gather(*(store.apply([join(), join("other")]) for _ in range(8)))
     for place, tenant in enumerate((TENANT, "other")):
         refused = [pair[place] for pair in answers if isinstance(pair[place], Exception)]
@@ -70,9 +70,9 @@ async def test_names_of_functions_have_a_bounded_size(store: Store):
     await hire(store, "other", LONG, limits)
 
 
-async def test_joins_have_a_quota_in_which_long_names_count(store: Store):
+async def test_joins_have_a_quota_and_long_names_count_towards_it(store: Store):
     limits = WorkerLimits(workers=1)  # two thousand joins an hour
-    for _ in range(31):  # each counts for 63 joins, and one
+    for _ in range(31):  # each counts as 64 joins
         await one(store, c.FenceNodes(NOW, (await hire(store, functions=LONG, limits=limits),)))
     with pytest.raises(QuotaExceeded, match="2,000 joins of workers an hour"):
         await hire(store, functions=LONG, limits=limits)
@@ -81,7 +81,7 @@ async def test_joins_have_a_quota_in_which_long_names_count(store: Store):
     assert await ids(store, TENANT) == [worker]
 
 
-async def test_a_refused_join_takes_nothing_of_the_quota(store: Store):
+async def test_a_refused_join_uses_no_quota(store: Store):
     limits = WorkerLimits(workers=1)
     first = await hire(store, limits=limits)
     for _ in range(10):
@@ -91,7 +91,7 @@ async def test_a_refused_join_takes_nothing_of_the_quota(store: Store):
     await hire(store, functions=LONG, limits=limits, now=NOW + SECOND)
 
 
-async def test_a_list_of_workers_comes_in_pages(store: Store):
+async def test_workers_are_listed_in_pages(store: Store):
     joined = [await hire(store, limits=None) for _ in range(5)]
     await hire(store, "other", limits=None)
     first = await store.list_workers(TENANT, 2)
@@ -112,7 +112,7 @@ async def test_a_page_of_workers_has_a_bounded_size(store: Store):
     assert found == joined[::-1]
 
 
-async def test_the_beats_of_all_tenants_are_read_without_their_names(store: Store):
+async def test_the_heartbeats_of_all_tenants_are_read_without_names(store: Store):
     first, second = [await hire(store, tenant, LONG, None) for tenant in (TENANT, "other")]
     await one(store, c.BeatWorkers(NOW, (second,)))
     assert await store.list_beats(0, 10) == [(first, 0), (second, 1)]

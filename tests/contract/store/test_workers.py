@@ -1,4 +1,4 @@
-"""Workers in the ledger: they claim what only they can run, and are nodes to all that follows."""
+"""Workers in the ledger: they claim executions that only they can run, and are treated like nodes otherwise."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def join(store: Store, tenant: str = TENANT) -> int:
 
 
 async def waiting(store: Store, job: Any = None, at: int = NOW) -> str:
-    """An execution that waits; its id."""
+    """Returns the id of a waiting execution."""
     job_id = await add_job(store, job or call())
     execution_id = new_id(at)
     assert await one(store, c.AddExecution(at, TENANT, job_id, execution_id, Trigger.MANUAL)) == execution_id
@@ -52,7 +52,7 @@ async def finish(store: Store, worker: int, *attempts: AttemptEnd) -> list[str]:
     return refused
 
 
-async def test_a_node_passes_by_what_is_for_a_worker(store: Store, node: int):
+async def test_a_node_does_not_claim_executions_for_workers(store: Store, node: int):
     mine, theirs = await waiting(store, spec()), await waiting(store)
     assert await store.next_waiting_at() == NOW
     assert [claim.execution_id for claim in await claim_waiting(store, node)] == [mine]
@@ -60,13 +60,13 @@ async def test_a_node_passes_by_what_is_for_a_worker(store: Store, node: int):
     assert (await execution(store, theirs)).state is State.QUEUED
 
 
-async def test_a_node_passes_it_by_also_when_endpoints_are_full(store: Store, node: int):
+async def test_a_node_does_not_claim_executions_for_workers_when_endpoints_are_full(store: Store, node: int):
     mine, _ = await waiting(store, spec()), await waiting(store)
     claimed = await one(store, c.ClaimExecutions(node, NOW, 10, (TENANT,), ((TENANT, 1),)))
     assert [claim.execution_id for claim in claimed] == [mine]
 
 
-async def test_a_worker_claims_what_it_names_highest_priority_first_and_oldest_within(store: Store):
+async def test_a_worker_claims_the_named_functions_by_priority_and_then_by_age(store: Store):
     worker = await join(store)
     late, early = await waiting(store, at=NOW + 5), await waiting(store, at=NOW + 1)
     high = await waiting(store, call(priority=9), at=NOW + 3)
@@ -80,7 +80,7 @@ async def test_a_worker_claims_what_it_names_highest_priority_first_and_oldest_w
     assert await claim_waiting(store, worker, AT, now=NOW + 9) == []
 
 
-async def test_a_claim_takes_no_more_than_it_asked_for_and_first_what_is_urgent(store: Store):
+async def test_a_claim_stays_within_its_limit_and_takes_urgent_executions_first(store: Store):
     worker = await join(store)
     await waiting(store)
     high = await waiting(store, call(OTHER, priority=9), at=NOW + 3)
@@ -88,13 +88,13 @@ async def test_a_claim_takes_no_more_than_it_asked_for_and_first_what_is_urgent(
     assert claim.execution_id == high
 
 
-async def test_what_is_due_later_is_not_claimed(store: Store):
+async def test_an_execution_that_is_due_later_is_not_claimed(store: Store):
     worker = await join(store)
     await waiting(store, at=NOW + 5)
     assert await claim_waiting(store, worker, AT, now=NOW + 4) == []
 
 
-async def test_a_worker_is_known_as_it_joined_and_by_its_beats(store: Store):
+async def test_a_worker_is_listed_as_it_joined_with_its_heartbeats(store: Store):
     worker = await join(store)
     other = await join(store, "globex")
     assert await one(store, c.BeatWorkers(NOW + 7, (worker,))) == []
@@ -106,7 +106,7 @@ async def test_a_worker_is_known_as_it_joined_and_by_its_beats(store: Store):
     assert await store.get_worker(10**12) is None
 
 
-async def test_a_worker_that_has_ended_can_not_beat_nor_claim(store: Store):
+async def test_an_ended_worker_can_neither_send_heartbeats_nor_claim(store: Store):
     worker, other = await join(store), await join(store)
     await waiting(store)
     await one(store, c.FenceNodes(NOW, (worker,)))
@@ -116,7 +116,7 @@ async def test_a_worker_that_has_ended_can_not_beat_nor_claim(store: Store):
     assert [found.worker_id for found in await store.list_workers(TENANT, 10)] == [other]
 
 
-async def test_what_an_ended_worker_ran_has_expired_and_goes_on_with_the_next_attempt(store: Store, node: int):
+async def test_claims_of_an_ended_worker_have_expired_and_get_the_next_attempt(store: Store, node: int):
     worker = await join(store)
     execution_id = await waiting(store)
     (claim,) = await claim_waiting(store, worker, AT)
@@ -130,10 +130,10 @@ async def test_what_an_ended_worker_ran_has_expired_and_goes_on_with_the_next_at
     assert await finish(store, worker, conclude(claim, Outcome(), NOW, NOW + 1, 0)) == [execution_id]  # too late
 
 
-async def test_an_attempt_that_was_lost_is_that_of_the_worker_that_ran_it(store: Store, node: int):
+async def test_a_lost_attempt_names_the_worker_that_ran_it(store: Store, node: int):
     worker = await join(store)
     last = call(delivery=Delivery.AT_MOST_ONCE)
-    ids = [await waiting(store), await waiting(store, last)]  # one is tried again, one has failed
+    ids = [await waiting(store), await waiting(store, last)]  # one is retried, one has failed
     await claim_waiting(store, worker, AT)
     await one(store, c.FenceNodes(NOW, (worker,)))
     expired = await store.list_expired_claims(node, 10)
@@ -158,7 +158,7 @@ async def test_a_page_with_a_stale_row_names_the_worker_too(store: Store, node: 
         assert attempt.worker_id == "host:1"
 
 
-async def test_a_worker_sees_what_it_runs_and_what_is_to_stop(store: Store):
+async def test_a_worker_reads_its_running_and_cancelled_executions(store: Store):
     worker, other = await join(store), await join(store)
     first, second = await waiting(store), await waiting(store)
     await claim_waiting(store, worker, AT)
@@ -170,7 +170,7 @@ async def test_a_worker_sees_what_it_runs_and_what_is_to_stop(store: Store):
     assert await store.get_claims(other, [first]) == []
 
 
-async def test_progress_is_kept_for_the_next_attempt_and_by_no_old_claim(store: Store, node: int):
+async def test_progress_is_stored_for_the_next_attempt_and_not_from_an_old_claim(store: Store, node: int):
     worker = await join(store)
     execution_id = await waiting(store)
     (claim,) = await claim_waiting(store, worker, AT)
@@ -189,7 +189,7 @@ async def test_progress_is_kept_for_the_next_attempt_and_by_no_old_claim(store: 
     assert await store.get_progress([execution_id]) == {}
 
 
-async def test_progress_goes_with_its_execution(store: Store):
+async def test_progress_is_removed_with_its_execution(store: Store):
     worker = await join(store)
     pruned, purged = await waiting(store), await waiting(store, call(OTHER))
     for claim in await claim_waiting(store, worker, AT, AT_OTHER):
@@ -204,7 +204,7 @@ async def test_progress_goes_with_its_execution(store: Store):
     assert await store.get_progress([pruned]) == {}
 
 
-async def test_an_exit_code_is_kept_with_the_attempt_and_shown_with_the_execution(store: Store, node: int):
+async def test_an_exit_code_is_stored_with_the_attempt_and_shown_with_the_execution(store: Store, node: int):
     retries = RetryPolicy(max_retries=1)
     script = ScriptJob(name="tidy", schedule="every 1m", payload=Script(argv=("false",)), retry_policy=retries)
     execution_id = await waiting(store, script)
@@ -219,7 +219,7 @@ async def test_an_exit_code_is_kept_with_the_attempt_and_shown_with_the_executio
     assert (await execution(store, execution_id)).exit_code == 0
 
 
-async def test_a_worker_is_ended_only_if_it_has_not_beaten_since(store: Store, node: int):
+async def test_a_worker_is_ended_only_without_a_heartbeat_since_the_check(store: Store, node: int):
     silent, beating, ended = [await join(store) for _ in range(3)]
     execution_id = await waiting(store)
     (claim,) = await claim_waiting(store, silent, AT)
@@ -232,12 +232,12 @@ async def test_a_worker_is_ended_only_if_it_has_not_beaten_since(store: Store, n
     assert await one(store, c.BeatWorkers(NOW + 5, (silent, beating))) == [silent]
     assert isinstance(await one(store, c.ClaimExecutions(silent, NOW + 5, 10, (TENANT,), only=(AT,))), StaleWrite)
     assert [expired.execution_id for expired in await store.list_expired_claims(node, 10)] == [execution_id]
-    assert await claim_waiting(store, node) == []  # a node that is named by mistake goes on
+    assert await claim_waiting(store, node) == []  # a node whose id is given by mistake continues
     assert await one(store, end) == await one(store, c.FenceWorkers(NOW + 6, ())) == []
     assert await finish(store, node, expire(claim, NOW + 6)) == []
 
 
-async def test_workers_are_found_by_a_function_that_they_have(store: Store):
+async def test_workers_are_found_by_their_functions(store: Store):
     worker, theirs = await join(store), await join(store, "other")
     other = await one(store, c.JoinWorker(NOW, TENANT, "ann", "host:2", ("a 'quoted' \u2603",), 1))
 

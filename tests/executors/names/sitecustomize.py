@@ -1,7 +1,7 @@
 """Loaded by a node of the tests through PYTHONPATH: resolves the names in the file `NAMES_OF_TESTS`.
 
-The file has a list of answers for each name: they are given in turn, the last one for ever. All else is asked of the
-system as ever.
+The file has a list of answers for each name: they are given in turn, and then always the last one. The system resolves
+all other names.
 """
 
 from __future__ import annotations

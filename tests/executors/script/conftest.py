@@ -20,7 +20,7 @@ from samples import claim_of
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """Where private folders are made; any user may pass through it, unlike pytest's own."""
+    """The folder of private folders; any user may enter it, unlike pytest's own."""
     path = Path(tempfile.mkdtemp(prefix="duetime-test-"))
     path.chmod(0o755)
     yield path
@@ -44,7 +44,7 @@ async def make_executor(folder: Path) -> AsyncIterator[Callable[..., ScriptExecu
 async def executor(
     make_executor: Callable[..., ScriptExecutor], attempt: Callable[..., Attempt[Script]]
 ) -> ScriptExecutor:
-    """Its fork server is up already: on a busy machine that takes longer than some scripts here may."""
+    """An executor whose fork server has started: on a busy machine that takes longer than some scripts here may."""
     made = make_executor()
     await made.execute(attempt("", "true"))
     return made

@@ -29,7 +29,7 @@ class Counting:
 
 @pytest.fixture
 async def never(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bandwidth]:
-    """One whose next tick does not come while a test lasts."""
+    """A Bandwidth whose next tick does not come during a test."""
     monkeypatch.setattr(bandwidth, "TICK_SECONDS", 3600)
     made = Bandwidth()
     yield made

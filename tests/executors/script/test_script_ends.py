@@ -1,4 +1,4 @@
-"""However a script ends, and whichever of its supervising processes dies: none of its processes is left."""
+"""Ends of scripts, and of their supervising processes: no process of a script is left."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ MakeAttempt = Callable[..., Attempt[Script]]
 
 pytestmark = on_linux
 
-# A child in the group, one that ran off with a session of its own, and one that took nothing of its environment along.
+# A child in the group, one in its own session, and one with an empty environment.
 RUNAWAYS = "sleep {n} & setsid sleep {n} & (setsid env -i sleep {n} & wait) & "
 
 
 def some_seconds() -> str:
-    """To sleep for: so long that no test waits for it, and no other process has the same in its arguments."""
+    """Returns seconds to sleep: longer than any test waits, and not in the arguments of any other process."""
     return f"{random.randrange(100_000, 1_000_000)}.{random.randrange(100_000)}"
 
 
@@ -56,7 +56,7 @@ async def test_processes_that_a_script_leaves_behind_end_with_it(
     assert alive(seconds, one.claim.execution_id) == []
 
 
-async def test_a_script_that_takes_too_long_is_asked_to_end_first(
+async def test_a_script_that_takes_too_long_gets_sigterm_first(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept
 ):
     one = attempt("trap 'echo bye; exit 7' TERM; echo up; while :; do sleep 0.01; done", timeout_seconds=3.5)
@@ -94,7 +94,7 @@ async def test_a_cancelled_script_has_ended_when_the_cancellation_is_raised(
     running = await start(executor, one, log)
     running.cancel()
     await until(lambda: "asked" in log.text())
-    running.cancel()  # impatience does not help
+    running.cancel()  # further cancellations have no effect
     with pytest.raises(asyncio.CancelledError):
         await running
     assert alive(seconds, one.claim.execution_id) == []
@@ -137,7 +137,7 @@ async def test_kill_9_of_node_and_fork_server_together_leaves_no_orphan(folder: 
 
 
 def _node(folder: Path, script: str) -> subprocess.Popen[str]:
-    """A process that runs this one script for ever, and prints its fork_server's process id."""
+    """A process that runs this one script without end, and prints the process id of its fork server."""
     program = f"""
 import asyncio
 from pathlib import Path
@@ -222,15 +222,15 @@ async def test_a_fork_server_that_does_not_respond_is_replaced(
 
 
 def test_the_fork_server_loads_only_itself_and_the_standard_library():
-    """It has to start fast, and whatever it loads is in each of its supervisors, too."""
+    """It has to start fast, and its supervisors inherit everything that it loads."""
     root = str(Path(duetime.__file__).parents[1])
     program = (
         f"import sys; sys.path.append({root!r}); import duetime.executors.script.fork_server; "
         "print(*sorted({name.split('.')[0] for name in sys.modules} - set(sys.stdlib_module_names)));"
         "print(*(name for name in sys.modules if name.startswith('duetime') and '.script' not in name))"
     )
-    told = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
-    assert told.stdout.split("\n")[:2] == ["__main__ duetime", "duetime duetime.executors"]
+    completed = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
+    assert completed.stdout.split("\n")[:2] == ["__main__ duetime", "duetime duetime.executors"]
 
 
 async def test_the_fork_server_ends_when_the_executor_stops(executor: ScriptExecutor, attempt: MakeAttempt):
@@ -244,7 +244,7 @@ async def test_the_fork_server_ends_when_the_executor_stops(executor: ScriptExec
 async def test_an_interrupt_of_the_node_does_not_reach_its_scripts(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
-    """Ctrl-C goes to a whole process group; a service manager sends SIGTERM to the fork_server, too."""
+    """Ctrl-C goes to a whole process group; a service manager sends SIGTERM to the fork server, too."""
     sign = folder / "sign"
     running = await start(executor, attempt(f"echo up; until [ -e {sign} ]; do sleep 0.01; done"), log)
     fork_server = executor.link.pid

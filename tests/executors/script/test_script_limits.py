@@ -29,7 +29,7 @@ MIB = 1024 * 1024
 
 
 class Counting:
-    """A log writer that counts, and looks at our memory meanwhile."""
+    """A log writer that counts, and measures our memory meanwhile."""
 
     def __init__(self) -> None:
         self.characters = 0
@@ -107,7 +107,7 @@ async def test_one_process_cant_exceed_the_memory_limit(make_executor: MakeExecu
 
 
 async def test_many_processes_together_cant_exceed_the_memory_limit(make_executor: MakeExecutor, attempt: MakeAttempt):
-    """Each of them holds twenty million zeros in a variable, and sleeps over it."""
+    """Each of them holds twenty million zeros in a variable, and sleeps."""
     executor = make_executor(memory_bytes=60 * MIB)
     one = attempt("for i in 1 2 3 4; do (x=$(printf %020000000d 0); sleep 60; echo $x) & done; wait")
     outcome = await executor.execute(one)
@@ -144,9 +144,9 @@ async def test_the_outcome_names_the_limit_on_file_size(make_executor: MakeExecu
     ("status", "cpu_seconds", "is_limit"),
     [
         (signal.SIGXCPU, 5.0, True),
-        ((128 + signal.SIGXCPU) << 8, 0.1, True),  # a shell whose command was ended for it
+        ((128 + signal.SIGXCPU) << 8, 0.1, True),  # a shell whose command was ended by the limit
         (signal.SIGKILL, 5.5, True),  # it ignored the signal
-        (signal.SIGKILL, 4.5, False),  # somebody else did that
+        (signal.SIGKILL, 4.5, False),  # another process sent the signal
         ((128 + signal.SIGKILL) << 8, 0.1, False),
         ((128 + signal.SIGXFSZ) << 8, 0.1, True),
         (1 << 8, 9.0, False),

@@ -71,7 +71,7 @@ async def test_the_environment_has_nothing_from_the_node(
     monkeypatch.setenv("NODE_SECRET", "hush")
     one = attempt("", "env", env={"COLOUR": "blue", "LANG": "C", "DUETIME_FENCING_TOKEN": "99"})
     await executor.execute(one)
-    assert alive("NODE_SECRET=hush") == []  # nor can it look that up at the fork server's
+    assert alive("NODE_SECRET=hush") == []  # the script can't read it from the fork server either
     environment = dict(line.split("=", 1) for line in log.text().splitlines())
     home = environment.pop("HOME")
     assert Path(home).parent == folder
@@ -202,7 +202,7 @@ async def test_the_message_names_a_missing_parent_of_private_folders(attempt: Ma
 async def test_output_comes_to_the_log_as_it_is_printed(
     executor: ScriptExecutor, attempt: MakeAttempt, log: Kept, folder: Path
 ):
-    """The script waits, in the middle of a character, for a sign that only a reader of its first words gives."""
+    """The script waits, in the middle of a character, for a signal that comes only after its first words were read."""
     sign = folder / "sign"
     script = f"printf 'a\\0b\\377\\303'; echo no >&2; until [ -e {sign} ]; do sleep 0.01; done; printf '\\274!'"
     running = asyncio.create_task(executor.execute(attempt(script)))
@@ -239,7 +239,7 @@ async def test_a_script_does_not_start_if_the_lease_is_in_doubt(
 async def test_the_lease_is_checked_when_the_script_is_ready_to_start(
     executor: ScriptExecutor, attempt: MakeAttempt, folder: Path
 ):
-    """Right before, and not while the fork server may still have to be started."""
+    """Just before the start, and not while the fork server may still have to be started."""
     seen: list[int] = []
 
     def may_send() -> bool:
@@ -276,7 +276,7 @@ async def test_scripts_of_root_run_as_different_users_without_a_name(executor: S
 
 @as_root
 async def test_two_nodes_on_one_machine_never_share_a_user(make_executor: MakeExecutor, attempt: MakeAttempt):
-    """Or the end of one's script would be the end of the other's."""
+    """Otherwise the end of one node's script could kill a script of the other."""
     one, other = make_executor(), make_executor()
     outcomes = await asyncio.gather(
         *(executor.execute(attempt("id -u; sleep 0.2; echo done")) for executor in (one, other) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Helpers for tests of scripts: the log that a script wrote, and the processes that are left of it."""
+"""The log of a script, and its remaining processes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ with_setsid = pytest.mark.skipif(shutil.which("setsid") is None, reason="there i
 
 
 class Kept:
-    """A log writer that keeps all it gets."""
+    """A log writer that stores everything."""
 
     def __init__(self) -> None:
         self.written: list[tuple[Stream, str]] = []
@@ -49,7 +49,7 @@ def _open_to_all(path: Path) -> bool:
 
 
 def alive(*marks: str) -> list[int]:
-    """Processes with one of these in their arguments or environment that have not ended."""
+    """Returns processes with one of these in their arguments or environment that have not ended."""
     found = []
     for name in os.listdir("/proc"):
         if name.isdecimal() and int(name) != os.getpid() and any(mark in _words(name) for mark in marks):

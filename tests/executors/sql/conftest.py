@@ -33,7 +33,7 @@ _made: list[str] = []
 
 
 class Written:
-    """A log that a test reads."""
+    """A log writer that stores everything."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -135,7 +135,7 @@ async def _drop() -> None:
 
 @pytest.fixture
 async def session(database: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection of the test: to read the effects of a job, or to block it."""
+    """A connection of the test: it reads the effects of a job, or blocks it."""
     async with connected(database) as connection:
         yield connection
 
@@ -206,7 +206,7 @@ def postgres(executor: SqlExecutor, connections: Connections, url: str) -> Run:
 
 @pytest.fixture
 def file(folder: Path) -> Path:
-    """A SQLite database of the tenant `default`, which has nothing in it."""
+    """An empty SQLite database of the tenant `default`."""
     path = folder / "default" / "app.db"
     path.parent.mkdir()
     path.touch()

@@ -16,7 +16,7 @@ from executors.sql.conftest import Connections, attempt_of, sentence_of
 async def test_a_tls_context_is_created_once_and_in_a_thread(
     executor: SqlExecutor, connections: Connections, monkeypatch: pytest.MonkeyPatch, sslmode: str
 ):
-    """Its making reads the system's roots: with each connection, it would hold up everything else on the node."""
+    """To create one reads the system's roots: for each connection, that would delay everything else on the node."""
     made: list[threading.Thread] = []
     make = connecting.context_of
 

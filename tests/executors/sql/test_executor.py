@@ -63,7 +63,7 @@ async def test_no_sqlite_file_is_opened_without_a_folder(executor: SqlExecutor, 
 async def test_a_name_with_one_blocked_address_is_not_called(
     executor: SqlExecutor, connections: Connections, url: str, monkeypatch: pytest.MonkeyPatch
 ):
-    """Neither at this address nor at the others."""
+    """No address of the name is called, neither this one nor the others."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in ("127.0.0.1", "8.8.8.8")]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     connections.urls["it"] = url.replace("127.0.0.1", "db.example")

@@ -175,14 +175,14 @@ async def test_a_server_that_does_not_respond_is_a_timeout(executor: SqlExecutor
 async def test_no_password_of_the_environment_goes_to_a_server(
     executor: SqlExecutor, connections: Connections, monkeypatch: pytest.MonkeyPatch
 ):
-    """It is for another one."""
-    heard: list[bytes] = []
+    """The password belongs to another server."""
+    received: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readexactly(8 + 0)
         await reader.read(1000)
-        writer.write(b"R\0\0\0\x08\0\0\0\x03")  # asks for a password in clear
-        heard.append(await reader.read(1000))
+        writer.write(b"R\0\0\0\x08\0\0\0\x03")  # requests a clear-text password
+        received.append(await reader.read(1000))
         writer.close()
 
     monkeypatch.setenv("PGPASSWORD", "s3cret")
@@ -191,7 +191,7 @@ async def test_no_password_of_the_environment_goes_to_a_server(
     port = server.sockets[0].getsockname()[1]
     connections.urls["it"] = f"postgresql://me@127.0.0.1:{port}/app?sslmode=disable"
     sentence_of(await executor.execute(attempt_of("SELECT 1")), ErrorType.CONNECTION_ERROR)
-    assert heard == [b"p\0\0\0\x05\0"]
+    assert received == [b"p\0\0\0\x05\0"]
     server.close()
 
 

@@ -40,7 +40,7 @@ async def test_a_tenant_whose_statements_hold_every_process_does_not_delay_anoth
             ]
         waiting = [asyncio.create_task(executor.execute(task)) for task in slow]
         for _ in range(10):
-            await asyncio.sleep(0)  # each is as far as it gets without a process's answer
+            await asyncio.sleep(0)  # each waits for the response of a process
         connections.urls["quick"] = "sqlite:///quick.db?mode=rwc"
         quick = (executor.execute(attempt_of("SELECT 1", connection="quick", tenant="other")) for _ in range(10))
         assert [rows_of(outcome) for outcome in await asyncio.gather(*quick)] == [[[1]]] * 10
@@ -102,7 +102,7 @@ async def test_tls_checks_the_name_although_the_connection_goes_to_its_address(
     tls.sni_callback = lambda _, name, __: asked_for.append(name)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readexactly(8)  # whether there is TLS
+        await reader.readexactly(8)  # the request for TLS
         writer.write(b"S")
         with suppress(OSError):
             await writer.start_tls(tls)

@@ -98,7 +98,7 @@ async def test_a_statement_that_takes_too_long_is_stopped(sqlite: Run):
         assert "0.2 s" in sentence_of(await sqlite(ENDLESS, timeout_seconds=0.2), ErrorType.TIMEOUT)
 
 
-async def test_the_loop_goes_on_while_a_statement_runs(sqlite: Run):
+async def test_the_event_loop_continues_while_a_statement_runs(sqlite: Run):
     running = asyncio.create_task(sqlite(ENDLESS, timeout_seconds=30))
     for _ in range(20):
         await asyncio.sleep(0.01)
@@ -144,7 +144,7 @@ async def test_a_locked_file_is_waited_for_within_the_time(sqlite: Run, file: Pa
     other.close()
 
 
-async def test_nothing_is_done_once_the_lease_is_in_doubt(sqlite: Run):
+async def test_no_statement_runs_once_the_lease_is_in_doubt(sqlite: Run):
     await sqlite("CREATE TABLE t (n)")
     with pytest.raises(NotSent):
         await sqlite("INSERT INTO t VALUES (1)", may_send=lambda: False)

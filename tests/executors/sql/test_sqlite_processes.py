@@ -43,7 +43,7 @@ async def until_it_runs(executor: SqlExecutor) -> int:
 
 
 @pytest.mark.parametrize("statement", [f"SELECT {LONG_STEP}", f"INSERT INTO t SELECT {LONG_STEP}"])
-async def test_a_statement_that_is_over_has_no_process(sqlite: Run, executor: SqlExecutor, statement: str):
+async def test_an_ended_statement_has_no_process(sqlite: Run, executor: SqlExecutor, statement: str):
     await sqlite("CREATE TABLE t (n)")
     sentence_of(await sqlite(statement, timeout_seconds=1), ErrorType.TIMEOUT)
     assert descendants(server_of(executor)) == [], "neither one that runs nor a zombie"

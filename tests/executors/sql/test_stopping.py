@@ -11,7 +11,9 @@ from duetime.ports.executor import NotSent
 from executors.sql.conftest import Run, list_running, rows_of, sentence_of, until_running
 
 
-async def test_a_connection_that_breaks_under_a_statement_is_told(postgres: Run, session: asyncpg.Connection):
+async def test_the_error_for_a_connection_that_breaks_during_a_statement_says_so(
+    postgres: Run, session: asyncpg.Connection
+):
     running = asyncio.create_task(postgres("SELECT pg_sleep(60)"))
     (pid,) = await until_running(session, "SELECT pg_sleep(60)")
     await session.fetchval("SELECT pg_terminate_backend($1, 5000)", pid)
@@ -19,7 +21,7 @@ async def test_a_connection_that_breaks_under_a_statement_is_told(postgres: Run,
 
 
 @pytest.mark.parametrize("statement", ["SELECT pg_sleep(60)", "DO 'BEGIN PERFORM pg_sleep(60); END'"])
-async def test_a_statement_that_takes_too_long_is_over_on_the_server(
+async def test_a_statement_that_takes_too_long_ends_on_the_server(
     postgres: Run, session: asyncpg.Connection, statement: str
 ):
     said = sentence_of(await postgres(statement, timeout_seconds=1.5), ErrorType.TIMEOUT)
@@ -28,19 +30,19 @@ async def test_a_statement_that_takes_too_long_is_over_on_the_server(
 
 
 @pytest.mark.parametrize("statement", ["SELECT pg_sleep(60)", "DO 'BEGIN PERFORM pg_sleep(60); END'"])
-async def test_a_cancelled_statement_is_over_on_the_server(postgres: Run, session: asyncpg.Connection, statement: str):
+async def test_a_cancelled_statement_ends_on_the_server(postgres: Run, session: asyncpg.Connection, statement: str):
     running = asyncio.create_task(postgres(statement))
     (pid,) = await until_running(session, statement)
     running.cancel()
     await asyncio.sleep(0)
-    running.cancel()  # whoever is in a hurry
+    running.cancel()  # a second cancellation
     with pytest.raises(asyncio.CancelledError):
         await running
     assert await list_running(session, "%pg_sleep%", "active") == []
     assert rows_of(await postgres("SELECT pg_backend_pid()")) != [[pid]]
 
 
-async def test_a_statement_that_will_not_be_cancelled_is_ended(
+async def test_a_statement_that_ignores_the_cancellation_is_ended(
     postgres: Run, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(statements, "_STOP_SECONDS", 0.5)
@@ -50,7 +52,7 @@ async def test_a_statement_that_will_not_be_cancelled_is_ended(
 
 
 async def test_the_server_itself_bounds_a_statement(postgres: Run):
-    """It ends then, also when nothing is heard of the node any more and its connection is never closed."""
+    """The server ends it at the timeout, even if the node is silent and its connection is never closed."""
     settings = "('statement_timeout', 'idle_in_transaction_session_timeout')"
     outcome = await postgres(f"SELECT setting::int FROM pg_settings WHERE name IN {settings}", timeout_seconds=20)
     first, second = rows_of(outcome)
@@ -58,7 +60,7 @@ async def test_the_server_itself_bounds_a_statement(postgres: Run):
     assert 0 < second[0] <= 20_000
 
 
-async def test_what_an_operator_lets_a_user_take_still_holds(postgres: Run, session: asyncpg.Connection):
+async def test_a_shorter_timeout_set_by_an_operator_still_applies(postgres: Run, session: asyncpg.Connection):
     await session.execute(
         "DO $$ BEGIN EXECUTE format('ALTER ROLE %I IN DATABASE %I SET statement_timeout = 100', "
         "current_user, current_database()); END $$"

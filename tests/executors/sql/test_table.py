@@ -27,7 +27,7 @@ from duetime.executors.sql.words import first_word
         ([1, {"a\0": Decimal("2")}], [1, {"a": "2"}]),
     ],
 )
-def test_a_value_becomes_one_of_json(value: object, shown: object):
+def test_a_value_is_converted_to_json(value: object, shown: object):
     assert friendly(value) == shown
 
 
@@ -76,5 +76,5 @@ def test_columns_beyond_the_limit_are_cut_too():
         (" ;; ", ""),
     ],
 )
-def test_the_first_word_is_found_past_comments(statement: str, word: str):
+def test_the_first_keyword_is_found_after_comments(statement: str, word: str):
     assert first_word(statement) == word

@@ -1,4 +1,4 @@
-"""What only PostgreSQL has: connections that break, locks, partitions, other nodes."""
+"""Fixtures for PostgreSQL only: connections that break, locks, partitions, other nodes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def node(store: PostgresStore) -> int:
 
 @pytest.fixture
 async def session(url: str) -> AsyncIterator[asyncpg.Connection]:
-    """A connection by which a test gets in the way."""
+    """A connection with which a test blocks a store."""
     async with connected(url) as connection:
         yield connection
 

@@ -1,4 +1,4 @@
-"""What the doctor finds in a real database: each trouble is made, and then found; nothing is written."""
+"""The doctor on a real database: each problem is caused, and then found; nothing is written."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def doctor(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Doctor:
 
 @pytest.fixture
 async def cluster(url: str) -> AsyncIterator[tuple[PostgresStore, PostgresRegistry, int]]:
-    """A node that lives and owns every shard; it fires nothing."""
+    """A living node that owns every shard; it fires nothing."""
     store, registry = patient_store(url), PostgresRegistry(url, ttl_seconds=60)
     await store.start()
     await registry.start()
@@ -88,12 +88,12 @@ Cluster = tuple[PostgresStore, PostgresRegistry, int]
 
 
 def not_ok(checks: dict[str, Check]) -> dict[str, Status]:
-    """But for durability: a test's server has no fsync."""
+    """Except for durability: a test's server has no fsync."""
     assert checks["durability"].found.startswith("fsync is off")
     return {name: it.status for name, it in checks.items() if it.status is not OK and name != "durability"}
 
 
-async def test_a_healthy_cluster_has_no_findings_but_fsync(doctor: Doctor, cluster: Cluster):
+async def test_a_healthy_cluster_has_no_findings_except_fsync(doctor: Doctor, cluster: Cluster):
     checks = await doctor()
     assert not_ok(checks) == {}
     assert f"1 node lives: a (id {cluster[2]}; alerts, api, timer, worker; 64 shards" in checks["nodes"].found
@@ -119,7 +119,7 @@ async def test_a_cluster_without_nodes_is_a_problem(doctor: Doctor, cluster: Clu
     assert not_ok(await doctor()) == {"nodes": PROBLEM, "shards": PROBLEM}
 
 
-async def test_shards_that_were_given_up_are_a_problem(doctor: Doctor, cluster: Cluster):
+async def test_shards_without_an_owner_are_a_problem(doctor: Doctor, cluster: Cluster):
     _, registry, node = cluster
     await registry.release(node, {3: 1, 5: 1})
     checks = await doctor()
@@ -127,7 +127,7 @@ async def test_shards_that_were_given_up_are_a_problem(doctor: Doctor, cluster: 
     assert checks["shards"].found.startswith("2 of 64 shards have no living owner (3, 5)")
 
 
-async def test_a_registry_that_fell_behind_the_store_is_a_problem_that_its_advice_mends(
+async def test_a_registry_behind_the_store_is_a_problem_and_the_advice_solves_it(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
 ):
     store, registry, node = cluster
@@ -143,7 +143,7 @@ async def test_a_registry_that_fell_behind_the_store_is_a_problem_that_its_advic
     assert not_ok(await doctor()) == {}
 
 
-async def test_an_epoch_that_is_not_encrypted_yet_is_a_warning(doctor: Doctor, cluster: Cluster):
+async def test_an_epoch_that_is_not_fenced_yet_is_a_warning(doctor: Doctor, cluster: Cluster):
     _, registry, node = cluster
     await registry.release(node, {3: 1})
     await registry.take(node, [3])
@@ -175,7 +175,7 @@ async def test_timers_in_the_past_are_counted_with_the_latest(
     assert not_ok(await doctor()) == {"due timers": PROBLEM}
 
 
-async def test_executions_that_wait_are_counted_but_not_those_that_are_held_or_not_due(
+async def test_waiting_executions_are_counted_without_held_ones_and_those_not_due(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
 ):
     for late, held, state in ((20_000, False, "QUEUED"), (10_000, False, "RETRYING"), (900_000, True, "QUEUED"),
@@ -186,7 +186,7 @@ async def test_executions_that_wait_are_counted_but_not_those_that_are_held_or_n
     assert checks["waiting executions"].found.startswith("2 executions wait for a worker, the earliest for 2")
 
 
-async def test_runs_of_nodes_that_ended_are_found_also_if_only_their_lease_did(
+async def test_executions_of_ended_nodes_are_found_even_if_only_the_lease_ended(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
 ):
     store, _, node = cluster
@@ -194,7 +194,7 @@ async def test_runs_of_nodes_that_ended_are_found_also_if_only_their_lease_did(
     assert not_ok(await doctor()) == {}
     expired = int(
         await one(store, StartNode(now(), "b"))
-    )  # its lease is nowhere, and the store has not heard of its end
+    )  # no registry has its lease, and the store has no record of its end
     await session.execute(OPEN_EXECUTION, 0, expired, False, "RUNNING")
     checks = await doctor()
     assert not_ok(checks) == {"lost executions": WARNING}
@@ -203,7 +203,7 @@ async def test_runs_of_nodes_that_ended_are_found_also_if_only_their_lease_did(
     assert not_ok(await doctor()) == {"lost executions": PROBLEM}
 
 
-async def test_a_registry_that_can_not_be_read_makes_no_run_a_lost_one(
+async def test_an_unreadable_registry_makes_no_execution_a_lost_one(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection
 ):
     await session.execute(OPEN_EXECUTION, 0, cluster[2], False, "RUNNING")
@@ -227,7 +227,7 @@ async def test_strays_and_the_oldest_day_of_history_are_reported(
     assert checks["stray history"].found == "1,001 rows are outside the partitions by day."
 
 
-async def test_settings_of_the_database_are_those_that_hold_for_us(
+async def test_settings_of_the_database_are_those_of_our_connections(
     doctor: Doctor, cluster: Cluster, url: str, session: asyncpg.Connection
 ):
     name = urlsplit(url).path[1:]
@@ -238,13 +238,13 @@ async def test_settings_of_the_database_are_those_that_hold_for_us(
     assert checks["durability"].found.startswith("fsync and synchronous_commit are off")
     assert checks["writable"].status is PROBLEM
     assert checks["connections"].status is WARNING
-    # Everything else could be looked at: nothing is written.
+    # Everything else could be checked: nothing is written.
     assert not_ok({**checks, "durability": Check("durability", PROBLEM, "fsync is off")}) == {
         "writable": PROBLEM, "connections": WARNING,
     }  # fmt: skip
 
 
-async def test_a_table_that_is_locked_is_a_problem_in_time_and_stops_no_other(
+async def test_a_locked_table_is_a_problem_after_a_timeout_and_blocks_no_other_check(
     doctor: Doctor, cluster: Cluster, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(duetime.operate.doctor, "CHECK_SECONDS", 2.0)
@@ -289,7 +289,7 @@ async def test_a_server_that_never_responds_times_out(tmp_path: Path, monkeypatc
     assert {check.status for check in checks} == {PROBLEM}
 
 
-async def test_behind_a_pooler_nothing_is_asked_that_it_could_not_do(cluster: Cluster, url: str):
+async def test_a_pooler_gets_no_query_that_it_does_not_support(cluster: Cluster, url: str):
     doctor = PostgresDoctor(f"{url}{'&' if '?' in url else '?'}pgbouncer=true", 5.0)
     try:
         assert (await doctor.connection()).status is OK
@@ -299,7 +299,7 @@ async def test_behind_a_pooler_nothing_is_asked_that_it_could_not_do(cluster: Cl
     assert Address(url).url == url
 
 
-async def test_functions_that_wait_and_that_no_worker_has_are_named(doctor: Doctor, cluster: Cluster):
+async def test_waiting_functions_without_a_worker_are_named(doctor: Doctor, cluster: Cluster):
     store, _, _ = cluster
     at = now() - 20_000
     calls = [("acme", "known"), ("acme", "lost"), ("acme", "lost"), ("other", "known"), ("acme", "gone")]

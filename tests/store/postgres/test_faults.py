@@ -36,8 +36,8 @@ from samples import (
 from snapshot import recount, totals
 from store.proxy import Proxy
 
-TIMEOUT = 1.0  # where a test waits for it
-DOUBTING = 16.0  # half of it is waited for; a busy machine must answer in the other half
+TIMEOUT = 1.0  # for tests that wait for it
+DOUBTING = 16.0  # the tests wait for half of it; a busy machine must respond in the other half
 ENDED = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'duetime' AND datname = $1"
 
 
@@ -63,7 +63,7 @@ async def doubting(proxy: Proxy) -> AsyncIterator[PostgresStore]:
 
 @pytest.fixture
 async def hasty(proxy: Proxy) -> AsyncIterator[PostgresStore]:
-    """One that waits a second for an answer."""
+    """A store that waits a second for a response."""
     async with proxy.serving() as url:
         made = PostgresStore(url, op_timeout_seconds=TIMEOUT)
         await made.start()
@@ -73,7 +73,7 @@ async def hasty(proxy: Proxy) -> AsyncIterator[PostgresStore]:
 
 
 async def recovered(store: PostgresStore, command: c.Command) -> Any:
-    """What comes of a command that is repeated until the store takes it."""
+    """Returns the result of a command that is repeated until the store accepts it."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             try:
@@ -83,7 +83,7 @@ async def recovered(store: PostgresStore, command: c.Command) -> Any:
 
 
 async def fire_when(store: Store, node: int, trap: Any) -> c.Fired:
-    """Fires what is due at NOW + MINUTE, with a trap set just before."""
+    """Fires the timers due at NOW + MINUTE, after a fault was prepared."""
     timers = await store.list_due_timers(NOW + MINUTE, 10)
     page = decide(timers, NOW + MINUTE)
     trap()
@@ -92,10 +92,10 @@ async def fire_when(store: Store, node: int, trap: Any) -> c.Fired:
     return fired
 
 
-# The doubt about a COMMIT
+# Commits in doubt
 
 
-async def test_a_commit_whose_answer_was_lost_is_found_and_not_done_again(behind: PostgresStore, proxy: Proxy):
+async def test_a_commit_whose_response_was_lost_is_found_and_not_repeated(behind: PostgresStore, proxy: Proxy):
     job_id = await add_job(behind)
     node = await one(behind, c.StartNode(NOW, "node-1"))
     fired = await fire_when(behind, node, lambda: setattr(proxy, "swallow_answer_to", b"COMMIT\0"))
@@ -106,7 +106,7 @@ async def test_a_commit_whose_answer_was_lost_is_found_and_not_done_again(behind
     assert await totals(behind) == await recount(behind)
 
 
-async def test_a_commit_that_never_arrived_is_done_again(doubting: PostgresStore, proxy: Proxy):
+async def test_a_commit_that_never_arrived_is_repeated(doubting: PostgresStore, proxy: Proxy):
     job_id = await add_job(doubting)
     node = await one(doubting, c.StartNode(NOW, "node-1"))
     fired = await fire_when(doubting, node, lambda: setattr(proxy, "swallow_before", b"COMMIT\0"))
@@ -118,7 +118,7 @@ async def test_a_commit_that_never_arrived_is_done_again(doubting: PostgresStore
 
 
 @pytest.mark.parametrize("trap", ["swallow_answer_to", "swallow_before"])
-async def test_a_create_in_doubt_is_there_once_and_answered(doubting: PostgresStore, proxy: Proxy, trap: str):
+async def test_a_create_in_doubt_is_stored_once_and_gets_a_response(doubting: PostgresStore, proxy: Proxy, trap: str):
     await add_job(doubting)
     setattr(proxy, trap, b"COMMIT\0")
     jobs = [new_job() for _ in range(3)]
@@ -128,7 +128,7 @@ async def test_a_create_in_doubt_is_there_once_and_answered(doubting: PostgresSt
     assert await totals(doubting) == await recount(doubting)
 
 
-async def test_a_claim_in_doubt_is_known_to_the_node_that_made_it(behind: PostgresStore, proxy: Proxy):
+async def test_a_claim_in_doubt_is_returned_to_the_node_that_made_it(behind: PostgresStore, proxy: Proxy):
     made = await add_execution(behind, await add_job(behind))
     node = await one(behind, c.StartNode(NOW, "node-1"))
     proxy.swallow_answer_to = b"COMMIT\0"
@@ -136,10 +136,10 @@ async def test_a_claim_in_doubt_is_known_to_the_node_that_made_it(behind: Postgr
     assert (claim.execution_id, claim.attempt, claim.token) == (made, 1, 1)
 
 
-# Connections that are gone
+# Lost connections
 
 
-async def test_a_store_whose_connections_were_all_ended_goes_on(
+async def test_a_store_continues_after_all_its_connections_were_closed(
     store: PostgresStore, node: int, session: asyncpg.Connection, url: str
 ):
     job_id = await add_job(store)
@@ -161,37 +161,35 @@ async def test_a_backend_that_ends_during_a_write_leaves_nothing_and_raises_over
         paused = asyncio.ensure_future(one(store, c.PauseJob(NOW, TENANT, job_id, "ann", "")))
         pid = await waiting_for(session)
         await session.execute("SELECT pg_terminate_backend($1, 5000)", pid)
-        pid = await waiting_for(session, but=pid)  # it was tried once more, with another connection
+        pid = await waiting_for(session, but=pid)  # it was tried a second time, with another connection
         await session.execute("SELECT pg_terminate_backend($1, 5000)", pid)
-        with pytest.raises(Overloaded, match="nothing was changed") as told:
+        with pytest.raises(Overloaded, match="nothing was changed") as raised:
             await paused
-    assert told.value.retry_after > 0
+    assert raised.value.retry_after > 0
     assert (await job_of(store, job_id)).version == 1
 
 
 async def waiting_for(session: asyncpg.Connection, but: int = 0) -> int:
-    """The backend that waits for a lock of this session."""
+    """Returns the backend that waits for a lock of this session."""
     query = "SELECT pid FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid)) AND pid <> $1"
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (pid := await session.fetchval(query, but)) is None:
-            await session.execute("SELECT pg_stat_clear_snapshot()")  # a transaction sees the same until then
+            await session.execute("SELECT pg_stat_clear_snapshot()")  # a transaction caches its statistics
     return int(pid)
 
 
-async def test_a_server_that_is_not_there_is_said_so_at_the_start(tmp_path: Any):
+async def test_a_missing_server_is_reported_at_the_start(tmp_path: Any):
     store = PostgresStore(f"postgresql://postgres@/nowhere?host={tmp_path}", op_timeout_seconds=TIMEOUT)
     with pytest.raises(StoreUnusable, match=r"can't be used: .*Is the server running"):
         await store.start()
 
 
-# Nothing hangs
+# Timeouts
 
 
-async def test_a_server_that_falls_silent_is_given_up_within_the_time_for_an_operation(
-    hasty: PostgresStore, proxy: Proxy
-):
+async def test_an_operation_on_a_silent_server_times_out(hasty: PostgresStore, proxy: Proxy):
     job_id = await add_job(hasty)
-    for _ in range(WRITER_CONNECTIONS):  # each connection in turn has a connection by now
+    for _ in range(WRITER_CONNECTIONS):  # each writer in turn has a connection now
         await add_job(hasty)
     await hasty.get_job(TENANT, job_id)
     await hasty.list_due_timers(NOW, 1)
@@ -210,7 +208,7 @@ async def test_a_server_that_falls_silent_is_given_up_within_the_time_for_an_ope
     assert await hasty.check() is None
 
 
-async def test_a_write_that_waits_behind_others_is_answered_in_time_too(hasty: PostgresStore, proxy: Proxy):
+async def test_a_write_that_waits_behind_others_times_out_too(hasty: PostgresStore, proxy: Proxy):
     job_id = await add_job(hasty)
     proxy.is_deaf = True
     waits: list[float] = []
@@ -260,10 +258,10 @@ async def test_a_server_without_a_free_connection_raises_overloaded_and_not_a_re
         "ALTER ROLE visitor CONNECTION LIMIT 1; "
         "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE usename = 'visitor'"
     )
-    assert await store.count_jobs(JobQuery(TENANT)) == 0  # with the one connection there is
-    with pytest.raises(Overloaded, match="has no connection left, nothing was changed") as told:
+    assert await store.count_jobs(JobQuery(TENANT)) == 0  # through the one connection that is left
+    with pytest.raises(Overloaded, match="has no connection left, nothing was changed") as raised:
         await one(store, c.CreateJobs(NOW, (new_job(),)))
-    assert told.value.retry_after > 0
+    assert raised.value.retry_after > 0
     await session.execute("ALTER ROLE visitor CONNECTION LIMIT 10")
     assert await one(store, c.CreateJobs(NOW, (new_job(),))) is None
     await store.stop()
@@ -274,7 +272,7 @@ async def test_a_server_without_a_free_connection_raises_overloaded_and_not_a_re
 
 async def test_a_deadlock_is_retried_without_an_error(store: PostgresStore, session: asyncpg.Connection):
     first, second = sorted([await add_job(store), await add_job(store)])
-    await session.execute("SET deadlock_timeout = '10s'")  # it is the other one that is to notice
+    await session.execute("SET deadlock_timeout = '10s'")  # the other session has to detect the deadlock
     async with session.transaction():
         await session.execute("SELECT 1 FROM timers WHERE job = $1 FOR UPDATE", second)
         pausing = asyncio.ensure_future(
@@ -329,7 +327,7 @@ async def test_one_bad_command_among_many_that_share_a_commit_fails_alone(behind
     assert await totals(behind) == await recount(behind)
 
 
-async def test_a_fire_of_what_is_due_survives_a_restart_of_every_connection(
+async def test_a_fire_survives_a_restart_of_every_connection(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store)

@@ -1,4 +1,4 @@
-"""Limits, room and the audit with several nodes: no two of them give out the same, nor break each other's chains."""
+"""Limits, room and the audit with several nodes: no two of them grant the same, or break each other's chains."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ QUOTA = Quota(TENANT, "ann", Limit("jobs", 100, DAY))
 
 
 async def recount(session: asyncpg.Connection) -> Load:
-    """Of all tenants; the counters of each tenant must say the same of its rows."""
+    """Of all tenants; the counters of each tenant must match its rows."""
     counted = await session.fetch(
         "SELECT tenant, name, sum(value)::bigint FROM counters WHERE tenant <> '' AND name IN ('jobs', 'bytes')"
         " GROUP BY 1, 2 HAVING sum(value) > 0 ORDER BY 1, 2"
@@ -42,7 +42,9 @@ async def recount(session: asyncpg.Connection) -> Load:
 # Limits
 
 
-async def test_of_two_hundred_creates_at_once_on_two_nodes_a_hundred_pass(store: PostgresStore, other: PostgresStore):
+async def test_a_hundred_of_two_hundred_concurrent_creates_on_two_nodes_pass(
+    store: PostgresStore, other: PostgresStore
+):
     creates = [c.CreateJobs(NOW, (new_job(),), quota=QUOTA) for _ in range(200)]
     answers = await asyncio.gather(*(one((store, other)[n % 2], create) for n, create in enumerate(creates)))
     assert sum(answer is None for answer in answers) == 100
@@ -50,7 +52,7 @@ async def test_of_two_hundred_creates_at_once_on_two_nodes_a_hundred_pass(store:
     assert await store.count_jobs(JobQuery(TENANT)) == 100
 
 
-async def test_a_create_waits_for_another_of_its_user_that_is_under_way_and_sees_what_it_took(
+async def test_a_create_waits_for_a_concurrent_one_of_its_user_and_counts_its_jobs(
     store: PostgresStore, session: asyncpg.Connection
 ):
     await one(store, c.CreateJobs(NOW, (new_job(),), quota=QUOTA))
@@ -100,13 +102,13 @@ async def limited(url: str) -> AsyncIterator[Any]:
 
 @pytest.fixture(params=["small", "larger than what is ample"])
 def ample(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit that is always near, and one that is far at first: then those who add don't take turns."""
+    """A limit that is always near, and one that is far at first: in that case creates do not wait for each other."""
     if request.param != "small":
         monkeypatch.setattr(capacity_rules, "AMPLE", (64, 64 * 1024))
 
 
 async def adding(nodes: list[PostgresStore], jobs: int) -> list[Any]:
-    """48 clients at once, who create one after the other."""
+    """48 concurrent clients, each of which creates one job after the other."""
     answers: list[Any] = []
     left = iter(range(jobs))
 
@@ -119,7 +121,7 @@ async def adding(nodes: list[PostgresStore], jobs: int) -> list[Any]:
 
 
 @pytest.mark.usefixtures("ample")
-async def test_two_nodes_that_add_at_once_fill_the_store_to_its_last_place_and_no_further(
+async def test_concurrent_creates_on_two_nodes_fill_the_store_exactly_to_its_limit(
     limited: Any, session: asyncpg.Connection
 ):
     nodes = [await limited(Capacity(most_jobs=400)) for _ in range(2)]
@@ -132,7 +134,7 @@ async def test_two_nodes_that_add_at_once_fill_the_store_to_its_last_place_and_n
 
 
 @pytest.mark.usefixtures("ample")
-async def test_a_tenant_that_adds_on_two_nodes_at_once_leaves_the_reserve(limited: Any, session: asyncpg.Connection):
+async def test_concurrent_creates_of_a_tenant_on_two_nodes_leave_the_reserve(limited: Any, session: asyncpg.Connection):
     nodes = [await limited(Capacity(most_jobs=400, tenant_percent=75)) for _ in range(2)]
     answers = await adding(nodes, 600)
     refused = [answer for answer in answers if answer is not None]
@@ -143,7 +145,7 @@ async def test_a_tenant_that_adds_on_two_nodes_at_once_leaves_the_reserve(limite
 
 
 @pytest.mark.usefixtures("ample")
-async def test_two_nodes_never_pass_the_limit_of_bytes(limited: Any, session: asyncpg.Connection):
+async def test_two_nodes_never_exceed_the_limit_of_bytes(limited: Any, session: asyncpg.Connection):
     most = 300 * 700
     nodes = [await limited(Capacity(most_bytes=most)) for _ in range(2)]
     answers = await adding(nodes, 600)
@@ -156,7 +158,7 @@ async def test_two_nodes_never_pass_the_limit_of_bytes(limited: Any, session: as
 
 
 @pytest.mark.usefixtures("ample")
-async def test_jobs_that_grow_on_two_nodes_never_pass_the_limit(limited: Any, session: asyncpg.Connection):
+async def test_jobs_that_grow_on_two_nodes_never_exceed_the_limit(limited: Any, session: asyncpg.Connection):
     most = 100 * 700 + 40 * 200
     nodes = [await limited(Capacity(most_bytes=most)) for _ in range(2)]
     jobs = [new_job() for _ in range(100)]
@@ -170,9 +172,7 @@ async def test_jobs_that_grow_on_two_nodes_never_pass_the_limit(limited: Any, se
 
 
 @pytest.mark.usefixtures("ample")
-async def test_one_page_that_is_more_than_there_is_room_for_is_refused_wherever_the_limit_is(
-    limited: Any, session: asyncpg.Connection
-):
+async def test_a_page_larger_than_the_room_is_refused_at_any_limit(limited: Any, session: asyncpg.Connection):
     node = await limited(Capacity(most_jobs=400))
     assert await one(node, c.CreateJobs(NOW, tuple(new_job() for _ in range(100)))) is None
     refused = await one(node, c.CreateJobs(NOW, tuple(new_job() for _ in range(301))))
@@ -196,7 +196,7 @@ async def test_near_a_limit_only_transactions_that_add_jobs_wait(limited: Any, s
     assert await create is None
 
 
-async def test_two_reencrypts_of_a_job_at_once_leave_the_load_right(
+async def test_two_concurrent_reencrypts_of_a_job_keep_the_load_exact(
     store: PostgresStore, other: PostgresStore, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
@@ -222,7 +222,7 @@ def on_slots(node: PostgresStore, *slots: int) -> None:
 
 
 @pytest.mark.parametrize("slots", [None, (7, 7, 7), (7, 8, 7)])
-async def test_chains_that_many_write_at_once_hold(
+async def test_chains_with_many_concurrent_writers_are_valid(
     store: PostgresStore, other: PostgresStore, session: asyncpg.Connection, slots: tuple[int, int, int] | None
 ):
     """Each connection has its own chain, as usual; and the connections of two nodes share chains, which can happen."""
@@ -256,7 +256,7 @@ async def test_chains_that_many_write_at_once_hold(
     ]
 
 
-async def test_a_commit_that_fails_leaves_no_entry_and_the_chain_goes_on(
+async def test_a_failed_commit_leaves_no_entry_and_the_chain_continues(
     store: PostgresStore, session: asyncpg.Connection
 ):
     on_slots(store, 3, 3, 3)
@@ -279,7 +279,7 @@ async def test_a_commit_that_fails_leaves_no_entry_and_the_chain_goes_on(
     assert await store.get_key("key-2") is None
 
 
-# Lists that are narrow
+# Lists with few rows
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ async def test_a_commit_that_fails_leaves_no_entry_and_the_chain_goes_on(
     ],
     ids=str,
 )
-async def test_a_list_of_few_among_many_is_found_by_an_index(
+async def test_a_short_list_among_many_rows_is_found_by_an_index(
     session: asyncpg.Connection, query: JobQuery | ExecutionQuery, index: str
 ):
     await session.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET enable_sort = off")

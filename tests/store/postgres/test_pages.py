@@ -1,4 +1,4 @@
-"""Pages of fires and finishes: the way that nearly all go, and the one for those with a row that is different."""
+"""Pages of fires and finishes: the fast path of nearly all pages, and the slow path of those with a stale row."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ PLAIN = ("fire_timers", "fire_executions", "finish_timers", "end_executions", "r
 
 @pytest.fixture
 def careful(monkeypatch: pytest.MonkeyPatch) -> list[type[c.Command]]:
-    """The commands that were carried out with care."""
+    """The commands that took the slow path."""
     seen: list[type[c.Command]] = []
     slow_path = Applier._on_slow_path
 
@@ -58,13 +58,15 @@ def careful(monkeypatch: pytest.MonkeyPatch) -> list[type[c.Command]]:
     return seen
 
 
-def test_a_column_that_is_the_same_in_all_rows_goes_alone():
+def test_a_column_with_the_same_value_in_all_rows_is_sent_once():
     assert columns(a=[1, 1], b=[None, None], c=[None, 1]) == {
         "a": None, "same_a": 1, "b": None, "same_b": None, "c": [None, 1], "same_c": None,
     }  # fmt: skip
 
 
-async def test_a_page_of_ends_and_retries_is_written_at_once(store: PostgresStore, node: int, careful: list[Any]):
+async def test_a_page_of_ends_and_retries_is_written_on_the_fast_path(
+    store: PostgresStore, node: int, careful: list[Any]
+):
     jobs = [await add_job(store, spec(retry_policy=RetryPolicy(max_retries=n - 1))) for n in (1, 2, 3, 1)]
     _, claims = await fire(store, node, DUE)
     by_job = {claim.job_id: claim for claim in claims}
@@ -89,7 +91,7 @@ async def test_a_page_with_a_stale_result_writes_the_others(
     _, claims = await fire(store, node, NOW)
     stale = msgspec.structs.replace(ended(claims[1]), token=7)
     command = c.Finish(node, NOW, (ended(claims[0]), stale, ended(claims[2])))
-    if beside:  # not alone in its commit: only what it did is undone
+    if beside:  # not alone in its commit: only its own writes are undone
         made = new_job()
         assert await store.apply([c.CreateJobs(NOW, (made,)), command]) == [None, [stale.execution_id]]
         assert (await job_of(store, made.job_id)).status is JobStatus.PENDING
@@ -104,10 +106,10 @@ async def test_a_page_with_a_stale_result_writes_the_others(
 
 
 @pytest.mark.parametrize("outcome", [Outcome(), FAILED])
-async def test_a_result_of_what_is_not_running_is_refused_though_history_has_no_attempt_of_it(
+async def test_a_result_of_an_execution_that_does_not_run_is_refused_without_its_attempt_in_history(
     store: PostgresStore, node: int, session: asyncpg.Connection, outcome: Outcome
 ):
-    """The key of `attempts` refuses it as well. But the fence is in `open_runs`: history may be cut or lost."""
+    """The primary key of `attempts` refuses it as well. But the fence is in `open_runs`: history may be pruned."""
     await add_job(store, spec("immediate", retry_policy=RetryPolicy(max_retries=3)))
     _, (claim,) = await fire(store, node, NOW)
     await finish(store, node, NOW, ended(claim, FAILED))
@@ -117,12 +119,12 @@ async def test_a_result_of_what_is_not_running_is_refused_though_history_has_no_
     assert await totals(store) == await recount(store)
 
 
-async def test_a_page_with_an_instant_that_was_decided_fires_the_others(
+async def test_a_page_with_a_decided_instant_fires_the_others(
     store: PostgresStore, node: int, session: asyncpg.Connection, careful: list[Any]
 ):
     first, second = [await add_job(store, spec(overlap="allow")) for _ in range(2)]
     await fire(store, node, DUE)
-    # The first one's timer is where it was: as after a restore of timers alone.
+    # The timer of the first is at its old instant: as after a restore of timers alone.
     await session.execute("UPDATE timers SET due_at = $1 WHERE job = $2", DUE, first)
     page = decide(await due_timers(store, DUE + MINUTE), DUE)
     again = [msgspec.structs.replace(new, execution_id=new.execution_id[:-4] + "ffff") for new in page.executions]
@@ -134,7 +136,7 @@ async def test_a_page_with_an_instant_that_was_decided_fires_the_others(
     assert await totals(store) == await recount(store)
 
 
-async def test_an_instant_that_a_page_has_twice_is_fired_once(store: PostgresStore, node: int, careful: list[Any]):
+async def test_an_instant_that_is_twice_in_a_page_is_fired_once(store: PostgresStore, node: int, careful: list[Any]):
     job_id = await add_job(store, spec(overlap="allow"))
     page = decide(await due_timers(store, DUE), DUE)
     (new,) = page.executions
@@ -146,7 +148,7 @@ async def test_an_instant_that_a_page_has_twice_is_fired_once(store: PostgresSto
     assert await totals(store) == await recount(store)
 
 
-async def test_a_run_whose_timer_is_gone_is_refused(
+async def test_an_execution_without_its_timer_is_refused(
     store: PostgresStore, node: int, session: asyncpg.Connection, careful: list[Any]
 ):
     job_id = await add_job(store)
@@ -156,7 +158,7 @@ async def test_a_run_whose_timer_is_gone_is_refused(
     assert careful == [c.Finish]
 
 
-async def test_a_second_result_of_an_attempt_that_is_to_be_tried_again_is_refused(store: PostgresStore, node: int):
+async def test_a_second_result_of_an_attempt_that_is_retried_is_refused(store: PostgresStore, node: int):
     await add_job(store, spec(retry_policy=RetryPolicy(max_retries=1)))
     _, (claim,) = await fire(store, node, DUE)
     assert await finish(store, node, DUE, ended(claim, FAILED, now=DUE)) == []
@@ -164,7 +166,7 @@ async def test_a_second_result_of_an_attempt_that_is_to_be_tried_again_is_refuse
     assert (await execution(store, claim.execution_id)).state is State.RETRYING
 
 
-async def test_what_a_first_try_counted_does_not_count_when_it_is_done_again(
+async def test_counts_of_a_refused_page_are_undone_before_the_slow_path(
     store: PostgresStore, node: int, careful: list[Any]
 ):
     other = await add_job(store, spec(overlap="allow"))
@@ -173,7 +175,7 @@ async def test_what_a_first_try_counted_does_not_count_when_it_is_done_again(
     page = decide(await due_timers(store, DUE + MINUTE), DUE + MINUTE)
     (new,) = [new for new in page.executions if new.job_id == replaced]
     twin = msgspec.structs.replace(new, execution_id=new.execution_id[:-4] + "ffff")
-    # The others are written and counted before the two that replace one another's instant are refused.
+    # The others are written and counted before the two with the same instant are refused.
     fired = await one(store, c.Fire(node, DUE + MINUTE, True, tuple(page.moves), (*page.executions, twin)))
     assert isinstance(fired, c.Fired), fired
     assert careful == [c.Fire]
@@ -183,7 +185,7 @@ async def test_what_a_first_try_counted_does_not_count_when_it_is_done_again(
 
 @pytest.mark.parametrize("block", PLAIN)
 async def test_no_page_reads_a_table_to_find_its_rows(store: PostgresStore, session: asyncpg.Connection, block: str):
-    """One probe a row, whatever the statistics are: a hash would read all waiting executions, or all history."""
+    """One index probe per row, with any statistics: a hash would read all waiting executions, or all history."""
     plan = await plan_of(session, block)
     assert "hashed" not in plan
     assert "Seq Scan" not in plan
@@ -200,7 +202,7 @@ async def test_no_page_reads_a_table_to_find_its_rows(store: PostgresStore, sess
     ],
 )
 async def test_on_a_new_database_rows_are_found_by_their_own_index(block: str, table: str, index: str):
-    """A plan is made when a node starts, and kept: what is best for tables without rows must be good for full ones."""
+    """A plan is made when a node starts, and kept: the best plan for empty tables must be good for full ones."""
     async with fresh_database() as url:
         await migrate(Address(url))
         async with connected(url) as session:
@@ -208,7 +210,7 @@ async def test_on_a_new_database_rows_are_found_by_their_own_index(block: str, t
                 if known != "nothing":
                     await session.execute("DEALLOCATE page; ANALYZE")
                 plan = await plan_of(session, block)
-                used = set(re.findall(rf"Scan using (\w+) on {table}\b", plan)) - {"open_runs_pkey"}  # to update
+                used = set(re.findall(rf"Scan using (\w+) on {table}\b", plan)) - {"open_runs_pkey"}  # for the update
                 assert used == {index}, f"when the planner knows {known}:\n{plan}"
 
 

@@ -1,4 +1,4 @@
-"""History by the day: made by need and ahead, dropped whole, and nothing lost that has none."""
+"""History by day: partitions are created when needed and in advance, dropped whole, and no row without one is lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def ended_execution(store: PostgresStore, node: int, at: int) -> str:
     return made
 
 
-async def test_a_day_is_made_when_it_is_needed_and_the_next_one_ahead(
+async def test_a_day_is_created_when_it_is_needed_and_the_next_one_in_advance(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
@@ -52,7 +52,7 @@ async def test_a_day_is_made_when_it_is_needed_and_the_next_one_ahead(
     assert await in_rest(session) == 0
 
 
-async def test_a_node_that_starts_has_its_days_before_anything_is_due(
+async def test_a_starting_node_creates_its_days_before_executions_are_due(
     store: PostgresStore, session: asyncpg.Connection
 ):
     await drop_far(session)
@@ -60,7 +60,7 @@ async def test_a_node_that_starts_has_its_days_before_anything_is_due(
     assert {TODAY, TODAY + 1} <= set(await list_days(session))
 
 
-async def test_stores_that_need_a_day_at_once_make_it_once(
+async def test_stores_that_need_a_day_concurrently_create_it_once(
     store: PostgresStore, other: PostgresStore, session: asyncpg.Connection
 ):
     await drop_far(session)
@@ -101,7 +101,7 @@ async def test_a_day_that_cannot_be_created_now_delays_no_write(store: PostgresS
     assert (await execution(store, made)).state == "QUEUED"
 
 
-async def test_an_instant_missed_long_ago_goes_to_the_rest_and_is_found_there(
+async def test_an_instant_missed_long_ago_is_stored_in_the_default_partition(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(
@@ -119,7 +119,7 @@ async def test_an_instant_missed_long_ago_goes_to_the_rest_and_is_found_there(
     assert await totals(store) == await recount(store)
 
 
-async def test_a_day_whose_rows_are_in_the_rest_already_stays_there(
+async def test_a_day_with_rows_in_the_default_partition_stays_there(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
@@ -138,7 +138,7 @@ async def test_a_day_whose_rows_are_in_the_rest_already_stays_there(
     await session.execute("DELETE FROM executions_rest")
 
 
-async def test_an_old_day_is_dropped_whole_whatever_the_limit_and_its_numbers_with_it(
+async def test_an_old_day_is_dropped_whole_at_any_limit_together_with_its_numbers(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
@@ -152,7 +152,7 @@ async def test_an_old_day_is_dropped_whole_whatever_the_limit_and_its_numbers_wi
     assert await store.count_history() == 1
 
 
-async def test_a_day_in_which_something_is_open_is_not_dropped_but_pruned_row_by_row(
+async def test_a_day_with_an_open_execution_is_pruned_row_by_row(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
@@ -164,7 +164,7 @@ async def test_a_day_in_which_something_is_open_is_not_dropped_but_pruned_row_by
     assert await totals(store) == await recount(store)
 
 
-async def test_the_day_in_which_the_age_ends_is_left_until_it_has_passed(
+async def test_the_day_in_which_the_age_limit_lies_is_not_dropped(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
@@ -174,7 +174,7 @@ async def test_the_day_in_which_the_age_ends_is_left_until_it_has_passed(
     assert await one(store, c.Prune(FAR + DAY, FAR + DAY, 0, 100)) == 1
 
 
-async def test_a_day_that_is_being_read_is_dropped_the_next_time_without_a_wait(
+async def test_a_day_that_is_being_read_is_dropped_at_the_next_prune_without_a_wait(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     await drop_far(session)
@@ -190,10 +190,10 @@ async def test_a_day_that_is_being_read_is_dropped_the_next_time_without_a_wait(
 
 
 PROOFS = "SELECT count(*) FROM pg_constraint WHERE conname LIKE 'without_%'"
-UNREAD = "is implied by existing constraints"  # what PostgreSQL says of a table that it need not read
+UNREAD = "is implied by existing constraints"  # the message of PostgreSQL about a table that it need not read
 
 
-async def test_a_large_rest_is_not_read_while_a_day_is_attached(
+async def test_a_large_default_partition_is_not_read_while_a_day_is_attached(
     store: PostgresStore, node: int, session: asyncpg.Connection, url: str, monkeypatch: pytest.MonkeyPatch
 ):
     await drop_far(session)
@@ -211,7 +211,7 @@ async def test_a_large_rest_is_not_read_while_a_day_is_attached(
     assert await session.fetchval(PROOFS) == 0
 
 
-async def test_a_large_rest_that_has_rows_of_the_day_keeps_them_and_takes_more(
+async def test_a_large_default_partition_with_rows_of_the_day_keeps_them_and_accepts_more(
     store: PostgresStore, session: asyncpg.Connection, monkeypatch: pytest.MonkeyPatch
 ):
     await drop_far(session)
@@ -229,7 +229,7 @@ async def test_a_large_rest_that_has_rows_of_the_day_keeps_them_and_takes_more(
 @pytest.mark.parametrize(
     "what", ["a day goes", "a day has something open", "a day is read by somebody", "no day is old"]
 )
-async def test_what_follows_a_prune_in_its_transaction_waits_for_locks_as_long_as_ever(
+async def test_later_commands_in_the_transaction_of_a_prune_have_the_normal_lock_timeout(
     store: PostgresStore, node: int, session: asyncpg.Connection, url: str, what: str
 ):
     await drop_far(session)
@@ -246,8 +246,8 @@ async def test_what_follows_a_prune_in_its_transaction_waits_for_locks_as_long_a
         await other.execute("ROLLBACK")
 
 
-async def test_an_execution_that_ends_stays_in_its_page(url: str, session: asyncpg.Connection):
-    """HOT: no index entry is written when a run ends."""
+async def test_an_ended_execution_stays_in_its_database_page(url: str, session: asyncpg.Connection):
+    """A HOT update: no index entry is written when an execution ends."""
     table = partition_of("executions", NOW // DAY)
     figures = f"SELECT n_tup_upd, n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = '{table}'"
     before = await session.fetchrow(figures)
@@ -258,7 +258,7 @@ async def test_an_execution_that_ends_stays_in_its_page(url: str, session: async
         await add_job(store, spec("immediate"))
     _, claims = await fire(store, node, NOW)
     await finish(store, node, NOW, *map(ended, claims))
-    await store.stop()  # a backend that ends hands in its figures
+    await store.stop()  # a backend reports its statistics when it ends
     async with asyncio.timeout(PATIENCE_SECONDS):
         while (after := await session.fetchrow(figures))[0] < before[0] + 40:
             pass

@@ -1,4 +1,4 @@
-"""Two nodes at the same row in the same instant: each race is brought about by a lock that the test holds."""
+"""Two nodes write the same row at the same time: a lock of the test causes each race."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ DUE = NOW + MINUTE
 
 
 async def waiters(session: asyncpg.Connection) -> int:
-    """How many backends of the stores wait for a lock."""
+    """Returns how many backends of the stores wait for a lock."""
     await session.execute("SELECT pg_stat_clear_snapshot()")
     return int(
         await session.fetchval(
@@ -54,7 +54,7 @@ async def waiters(session: asyncpg.Connection) -> int:
 
 
 async def until_waiting(session: asyncpg.Connection, count: int, *writes: asyncio.Future[Any]) -> None:
-    """Until so many of the stores' backends wait, or one of the writes is through."""
+    """Waits until this many backends of the stores wait, or one of the writes has ended."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while await waiters(session) < count and not any(write.done() for write in writes):
             pass
@@ -84,7 +84,7 @@ async def test_no_node_takes_over_between_an_owners_check_and_its_commit(
     takeover = c.FenceShards(successor, ((shard, 2),)) if deed == "fence" else c.FenceNodes(NOW, (node,))
     async with locked_timer(session, job_id):
         firing = asyncio.ensure_future(one(store, command))
-        await until_waiting(session, 1, firing)  # it has been checked, and waits for its timer
+        await until_waiting(session, 1, firing)  # it has passed the check, and waits for its timer
         taking = asyncio.ensure_future(one(other, takeover))
         await until_waiting(session, 2, firing, taking)
         assert not taking.done(), "the new owner was let in before the old one's fire was committed"
@@ -94,7 +94,7 @@ async def test_no_node_takes_over_between_an_owners_check_and_its_commit(
     assert len(await executions_of(store, job_id)) == 1
 
 
-async def test_a_fire_that_comes_while_its_shard_is_taken_over_waits_and_is_refused(
+async def test_a_fire_during_the_takeover_of_its_shard_waits_and_is_refused(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
@@ -110,7 +110,7 @@ async def test_a_fire_that_comes_while_its_shard_is_taken_over_waits_and_is_refu
     assert await executions_of(store, job_id) == []
 
 
-async def test_a_claim_that_comes_while_its_node_is_ended_waits_and_is_refused(
+async def test_a_claim_while_its_node_is_being_fenced_waits_and_is_refused(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     made = await add_execution(store, await add_job(store))
@@ -144,7 +144,7 @@ async def test_two_stores_never_claim_the_same_execution(store: PostgresStore, o
     assert await totals(store) == await recount(store)
 
 
-async def test_a_claim_passes_over_what_another_is_just_taking(
+async def test_a_claim_skips_executions_that_another_claim_has_locked(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
@@ -156,7 +156,7 @@ async def test_a_claim_passes_over_what_another_is_just_taking(
 
 
 @pytest.mark.parametrize("first", ["finish", "fire"])
-async def test_a_run_held_for_one_that_ends_in_the_same_instant_is_not_left_waiting(
+async def test_an_execution_held_for_one_that_ends_at_the_same_time_is_not_left_waiting(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection, first: str
 ):
     job_id = await add_job(store, spec(overlap="queue_all"))
@@ -178,7 +178,7 @@ async def test_a_run_held_for_one_that_ends_in_the_same_instant_is_not_left_wait
     assert await totals(store) == await recount(store)
 
 
-async def test_a_job_whose_last_two_runs_end_in_the_same_instant_is_completed(
+async def test_a_job_whose_last_two_executions_end_at_the_same_time_is_completed(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store, spec("immediate"))
@@ -196,7 +196,7 @@ async def test_a_job_whose_last_two_runs_end_in_the_same_instant_is_completed(
     assert (job.status, job.runs) == (JobStatus.COMPLETED, 2)
 
 
-async def test_a_job_that_gets_a_run_while_its_last_one_ends_is_not_completed(
+async def test_a_job_that_gets_an_execution_while_its_last_one_ends_is_not_completed(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store, spec("immediate"))
@@ -217,7 +217,7 @@ async def test_a_job_that_gets_a_run_while_its_last_one_ends_is_not_completed(
     assert await totals(store) == await recount(store)
 
 
-async def test_a_run_that_is_claimed_while_its_job_is_purged_is_not_lost(
+async def test_an_execution_that_is_claimed_while_its_job_is_purged_is_not_lost(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
@@ -230,7 +230,7 @@ async def test_a_run_that_is_claimed_while_its_job_is_purged_is_not_lost(
     assert (await execution(store, made)).state is State.RUNNING
 
 
-async def test_two_fires_of_one_timer_by_two_stores_fire_once(
+async def test_two_stores_that_fire_one_timer_fire_it_once(
     store: PostgresStore, other: PostgresStore, node: int, session: asyncpg.Connection
 ):
     job_id = await add_job(store)
@@ -244,10 +244,10 @@ async def test_two_fires_of_one_timer_by_two_stores_fire_once(
     assert (await job_of(store, job_id)).fired == 1
 
 
-async def test_totals_are_exact_however_many_writers_count(store: PostgresStore, other: PostgresStore):
+async def test_totals_are_exact_with_any_number_of_writers(store: PostgresStore, other: PostgresStore):
     tenants = [TENANT, "other"]
     for _ in range(10):
-        await add_job(store)  # each connection in turn, and each more than once
+        await add_job(store)  # each connection in turn, and more than once
     await asyncio.gather(
         *(
             one(which, c.CreateJobs(NOW, (new_job(tenant=tenant),)))
@@ -261,9 +261,7 @@ async def test_totals_are_exact_however_many_writers_count(store: PostgresStore,
     assert [(await totals(store, tenant))["jobs"] for tenant in tenants] == [90, 80]
 
 
-async def test_a_total_is_the_same_after_a_sweep_while_some_of_its_rows_are_being_written(
-    store: PostgresStore, session: asyncpg.Connection
-):
+async def test_a_sweep_during_writes_does_not_change_a_total(store: PostgresStore, session: asyncpg.Connection):
     """The sum of its rows is 0, but only with a row that another transaction has locked: then none may be removed."""
     await session.execute("INSERT INTO counters VALUES ('gone', 'jobs', 0, 1, 5), ('gone', 'jobs', 0, 2, -5)")
     sweep = c.SweepCounters(NOW + 40 * DAY, ("", "", 0), 100)

@@ -1,4 +1,4 @@
-"""Migrations: at once, again, by a newer one; and that the schema itself keeps the promises."""
+"""Migrations: concurrent, repeated, and of a newer version; and the constraints of the schema."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_migrations_are_numbered_one_by_one():
     assert [number for number, _ in load_migrations()] == list(range(1, NEWEST + 1))
 
 
-def test_every_value_that_a_block_names_stands_with_its_type():
+def test_every_value_in_a_block_has_its_type():
     """asyncpg gets the types of values from the server: a cast names the type where the server would have to guess."""
     for name, block in load_blocks(*COMMANDS, "reads.sql").items():
         for number, value in enumerate(block.names, 1):
@@ -49,7 +49,7 @@ def test_every_value_that_a_block_names_stands_with_its_type():
             assert "" not in uses or value == "now", f"{name}: {value}"
 
 
-async def test_stores_that_start_at_once_on_an_empty_database_converge():
+async def test_concurrent_starts_on_an_empty_database_converge():
     async with fresh_database() as url:
         stores = [patient_store(url) for _ in range(4)]
         await asyncio.gather(*(store.start() for store in stores))
@@ -62,7 +62,7 @@ async def test_stores_that_start_at_once_on_an_empty_database_converge():
             assert await connection.fetchval("SELECT count(*) FROM schema_versions") == NEWEST
 
 
-async def test_one_that_comes_second_waits_for_the_first_and_finds_nothing_to_do():
+async def test_a_second_migration_waits_for_the_first_and_has_nothing_to_do():
     async with fresh_database() as url:
         async with connected(url) as first:
             async with first.transaction():
@@ -76,7 +76,7 @@ async def test_one_that_comes_second_waits_for_the_first_and_finds_nothing_to_do
         assert await migrate(Address(url)) == (NEWEST, NEWEST)
 
 
-async def test_migrating_twice_changes_nothing():
+async def test_a_repeated_migration_changes_nothing():
     async with fresh_database() as url:
         assert await migrate(Address(url)) == (0, NEWEST)
         fresh = await schema_of(url)
@@ -84,7 +84,7 @@ async def test_migrating_twice_changes_nothing():
         assert await schema_of(url) == fresh
 
 
-async def test_a_migration_that_breaks_off_leaves_nothing_and_is_carried_on():
+async def test_an_interrupted_migration_changes_nothing_and_is_repeated():
     async with fresh_database() as url:
         async with connected(url) as connection:
             await connection.execute("CREATE TABLE attempts_rest (in_the_way integer)")
@@ -95,7 +95,7 @@ async def test_a_migration_that_breaks_off_leaves_nothing_and_is_carried_on():
         assert await migrate(Address(url)) == (0, NEWEST)
 
 
-async def test_a_schema_migrated_step_by_step_is_the_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_a_schema_migrated_step_by_step_equals_a_fresh_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     async with fresh_database() as fresh, fresh_database() as older:
         assert await migrate(Address(older)) == (0, NEWEST)
         for step in range(1, len(LATER) + 1):
@@ -135,7 +135,7 @@ async def test_a_migration_that_fails_changes_nothing_and_none_before_it_stays(
             assert (await get_versions(connection))[0] == NEWEST
 
 
-async def test_a_newer_schema_is_refused_with_what_to_do_and_not_touched():
+async def test_a_newer_schema_is_refused_with_advice_and_not_changed():
     async with fresh_database() as url:
         await migrate(Address(url))
         async with connected(url) as connection:
@@ -149,18 +149,18 @@ async def test_a_newer_schema_is_refused_with_what_to_do_and_not_touched():
         assert await schema_of(url) == before
 
 
-async def test_the_schema_itself_allows_one_execution_for_a_job_and_an_instant(session: asyncpg.Connection):
+async def test_the_schema_allows_one_execution_for_a_job_and_an_instant(session: asyncpg.Connection):
     insert = """
         INSERT INTO executions (scheduled_at, id, job, endpoint, extra, priority, trigger, tenant)
         VALUES ($1, gen_random_uuid(), '00000000-0000-0000-0000-000000000001', 1, 0, 5, 'schedule', 't')
     """
-    for at in (NOW, 5):  # of a day of its own, and of the rest
+    for at in (NOW, 5):  # in a partition of a day, and in the default partition
         await session.execute(insert, at)
         with pytest.raises(asyncpg.UniqueViolationError):
             await session.execute(insert, at)
 
 
-async def test_what_a_burst_is_written_with_is_planned_before_the_first_one(store: PostgresStore):
+async def test_statements_of_a_burst_are_planned_before_the_first_burst(store: PostgresStore):
     connection = WriterConnection(
         store._writer._connections[0]._connector, Days(), 5.0, 0, lambda error: None, UNBOUNDED
     )
@@ -173,7 +173,7 @@ async def test_what_a_burst_is_written_with_is_planned_before_the_first_one(stor
 
 
 @pytest.mark.parametrize("is_pooled", [True, False])
-async def test_nothing_is_kept_between_transactions_behind_a_pooler(
+async def test_no_session_state_is_kept_between_transactions_behind_a_pooler(
     url: str, session: asyncpg.Connection, is_pooled: bool
 ):
     """In transaction mode each transaction may run on another server connection."""

@@ -1,4 +1,4 @@
-"""Several servers in one URL: the one that takes writes is found, whatever the others do."""
+"""Several servers in one URL: the one that accepts writes is found, in any state of the others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PATIENCE = 30.0
 
 @asynccontextmanager
 async def deaf() -> AsyncIterator[str]:
-    """A server that takes connections and never says a word. Answers its address."""
+    """A server that accepts connections and sends nothing. Returns its address."""
     ends: list[asyncio.StreamWriter] = []
     server = await asyncio.start_server(lambda reader, writer: ends.append(writer), "127.0.0.1", 0)
     try:
@@ -36,7 +36,7 @@ async def deaf() -> AsyncIterator[str]:
 
 
 def before(address: str, url: str) -> str:
-    """The URL with another server in front of its own."""
+    """The URL with another server before its own."""
     parts = urlsplit(url)
     user, _, host = parts.netloc.rpartition("@")
     return parts._replace(netloc=f"{user}@{address},{host}").geturl()
@@ -48,23 +48,23 @@ async def behind_a_deaf_one(proxy: Proxy) -> AsyncIterator[str]:
         yield before(address, url)
 
 
-async def test_a_server_that_does_not_answer_leaves_time_for_the_next(behind_a_deaf_one: str):
-    """The driver alone would spend it all on the first."""
+async def test_a_server_that_does_not_respond_leaves_time_for_the_next(behind_a_deaf_one: str):
+    """The driver alone would use the whole timeout for the first."""
     connection = await Servers(behind_a_deaf_one).connect(1.0)
     assert await connection.fetchval("SELECT 1") == 1
     await connection.close()
 
 
-async def test_the_server_that_was_found_last_is_asked_first(behind_a_deaf_one: str):
+async def test_the_server_that_was_found_last_is_tried_first(behind_a_deaf_one: str):
     servers = Servers(behind_a_deaf_one)
     await (await servers.connect(1.0)).close()
-    async with asyncio.timeout(PATIENCE):  # no share of it is spent on the one that does not answer
+    async with asyncio.timeout(PATIENCE):  # no share of it is used for the server that does not respond
         connection = await servers.connect(2 * PATIENCE)
     await connection.close()
 
 
 async def started_and_written(store: PostgresStore) -> None:
-    """On a busy machine the time of a write may go by while the store connects."""
+    """On a busy machine the timeout of a write may end while the store connects."""
     await store.start()
     while True:
         try:
@@ -74,21 +74,21 @@ async def started_and_written(store: PostgresStore) -> None:
             continue
 
 
-async def test_store_registry_and_bus_find_the_primary_behind_a_server_that_does_not_answer(behind_a_deaf_one: str):
+async def test_store_registry_and_bus_find_the_primary_after_a_server_that_does_not_respond(behind_a_deaf_one: str):
     store, registry = PostgresStore(behind_a_deaf_one, op_timeout_seconds=2.0), PostgresRegistry(behind_a_deaf_one)
     speaker, listener = PostgresBus(behind_a_deaf_one), PostgresBus(behind_a_deaf_one)
-    heard = asyncio.Event()
+    hint_received = asyncio.Event()
     try:
-        await asyncio.gather(  # each waits for the one that does not answer
+        await asyncio.gather(  # each waits for the server that does not respond
             started_and_written(store),
             registry.start(),
             speaker.start(lambda _: None),
-            listener.start(lambda _: heard.set()),
+            listener.start(lambda _: hint_received.set()),
         )
         node = int(await one(store, c.StartNode(NOW, "node-1")))
         assert [member.node for member in (await registry.join(node, "node-1", ["timer"])).members] == [node]
         async with asyncio.timeout(PATIENCE):
-            while not heard.is_set():  # what is said before both listen is lost
+            while not hint_received.is_set():  # hints are lost until both listen
                 speaker.send(Hint(waiting_at=0))
                 await asyncio.sleep(0.05)
     finally:
@@ -129,5 +129,5 @@ async def test_when_no_server_responds_the_last_error_is_raised():
         ),
     ],
 )
-def test_each_server_of_a_url_has_a_url_of_its_own(url: str, found: list[str]):
+def test_a_url_with_several_servers_is_split_into_one_url_per_server(url: str, found: list[str]):
     assert urls_of(url) == found

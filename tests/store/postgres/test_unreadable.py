@@ -1,4 +1,4 @@
-"""A definition that can't be read, as a newer version might have written it: the others go on."""
+"""A definition that can't be read, as a newer version could have written it: others are not affected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def spoil(session: asyncpg.Connection, job_id: str) -> None:
     )
 
 
-async def test_a_due_job_that_cannot_be_read_is_listed_apart_and_shown_with_the_reason(
+async def test_an_unreadable_due_job_is_listed_separately_and_shown_with_the_reason(
     store: PostgresStore, session: asyncpg.Connection
 ):
     jobs = [await add_job(store) for _ in range(3)]
@@ -44,7 +44,7 @@ async def test_a_due_job_that_cannot_be_read_is_listed_apart_and_shown_with_the_
         await store.get_job(TENANT, jobs[1])
 
 
-async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_others_run(
+async def test_an_unreadable_waiting_execution_becomes_a_dead_letter_and_the_others_run(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     jobs = [await add_job(store) for _ in range(3)]
@@ -56,7 +56,7 @@ async def test_a_waiting_execution_that_cannot_be_read_is_a_dead_letter_and_the_
     assert await totals(store) == await recount(store)
 
 
-async def test_an_expired_claim_that_cannot_be_read_is_listed_apart(
+async def test_an_unreadable_expired_claim_is_listed_separately(
     store: PostgresStore, node: int, session: asyncpg.Connection
 ):
     jobs = [await add_job(store) for _ in range(3)]

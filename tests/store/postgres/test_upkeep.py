@@ -22,7 +22,7 @@ JOBS = JobQuery(TENANT, limit=100)
 
 @pytest.fixture
 async def hasty(url: str) -> AsyncIterator[PostgresStore]:
-    """Its connections are too old as soon as they were used."""
+    """A store whose connections are too old as soon as they were used."""
     store = patient_store(url, upkeep=Upkeep(most_idle=5, lifetime_seconds=1e-9))
     await store.start()
     yield store
@@ -34,7 +34,7 @@ async def pids(session: asyncpg.Connection) -> set[int]:
 
 
 async def until(session: asyncpg.Connection, condition: Callable[[set[int]], bool]) -> None:
-    """Wait for a fact about the connections that there are."""
+    """Waits for a condition on the open connections."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while not condition(await pids(session)):
             continue

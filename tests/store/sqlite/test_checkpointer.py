@@ -1,4 +1,4 @@
-"""What was committed is copied from the log into the database file, and no commit waits for that."""
+"""Committed pages are copied from the log into the database file, and no commit waits for that."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def checkpointer(tmp_path: Path, writer: apsw.Connection) -> Iterator[Checkpoint
 
 
 def commit(writer: apsw.Connection, number: int) -> None:
-    """Over the same rows again and again, so that the file itself stays small."""
+    """Writes the same rows again and again, so that the file itself stays small."""
     size = A_COMMIT * PAGE_BYTES
     writer.execute("INSERT OR REPLACE INTO pages VALUES (?, zeroblob(?))", (number % 100, size))
 
@@ -61,7 +61,7 @@ async def test_without_further_writes_the_whole_log_is_copied(
     await until(lambda: (tmp_path / FILE_NAME).stat().st_size > copied)
 
 
-def test_the_log_begins_anew_though_commits_never_pause(
+def test_the_log_restarts_although_commits_never_pause(
     tmp_path: Path, writer: apsw.Connection, checkpointer: Checkpointer
 ):
     longest = 0
@@ -72,7 +72,7 @@ def test_the_log_begins_anew_though_commits_never_pause(
     assert longest <= MOST_PAGES + MORE_PAGES
 
 
-def test_what_can_not_be_copied_now_is_copied_later(tmp_path: Path, writer: apsw.Connection):
+def test_pages_that_can_not_be_copied_now_are_copied_later(tmp_path: Path, writer: apsw.Connection):
     failures = [apsw.CantOpenError("no"), apsw.IOError("no")]
 
     def connect() -> apsw.Connection:

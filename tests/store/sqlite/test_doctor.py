@@ -1,4 +1,4 @@
-"""What the doctor finds in a data folder: each trouble is made, and then found."""
+"""The doctor on a data folder: each problem is caused, and then found."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def not_ok(checks: dict[str, Check]) -> dict[str, Status]:
     return {name: check.status for name, check in checks.items() if check.status is not OK}
 
 
-async def test_a_folder_with_a_running_node_is_well(doctor: Doctor, folder: Path):
+async def test_a_folder_with_a_running_node_has_no_problem(doctor: Doctor, folder: Path):
     store = SqliteStore(folder)
     await store.start()
     await add_job(store, now=now())
@@ -69,7 +69,7 @@ async def test_a_folder_with_a_running_node_is_well(doctor: Doctor, folder: Path
     assert "A node runs on this folder (process " in checks["node"].found
 
 
-async def test_a_node_may_start_right_after_the_doctor_looked(doctor: Doctor, folder: Path):
+async def test_a_node_can_start_right_after_the_doctor(doctor: Doctor, folder: Path):
     migrate_folder(folder)
     for _ in range(3):
         assert not_ok(await doctor()) == {"node": WARNING}
@@ -78,7 +78,7 @@ async def test_a_node_may_start_right_after_the_doctor_looked(doctor: Doctor, fo
         await store.stop()
 
 
-async def test_a_folder_that_is_not_there_is_a_problem_and_is_not_made(doctor: Doctor, folder: Path, tmp_path: Path):
+async def test_a_missing_folder_is_a_problem_and_is_not_created(doctor: Doctor, folder: Path, tmp_path: Path):
     checks = await doctor()
     assert checks["file"].found == f"There is no database at {folder}/duetime.db."
     assert checks["integrity"].status is PROBLEM
@@ -103,9 +103,7 @@ async def test_a_damaged_file_is_a_problem(doctor: Doctor, folder: Path):
     assert checks["free space"].status is OK
 
 
-async def test_a_file_that_is_no_database_is_a_problem_and_the_folder_is_looked_at_all_the_same(
-    doctor: Doctor, folder: Path
-):
+async def test_a_file_that_is_no_database_is_a_problem_and_the_folder_is_still_checked(doctor: Doctor, folder: Path):
     os.mkdir(folder)
     (folder / "duetime.db").write_bytes(b"this is no database, " * 1000)
     checks = await doctor()
@@ -141,7 +139,7 @@ async def test_timers_in_the_past_are_counted_with_the_latest(doctor: Doctor, fo
     await store.stop()
 
 
-async def test_executions_that_wait_and_those_of_a_node_that_was_killed_are_counted(doctor: Doctor, folder: Path):
+async def test_waiting_executions_and_those_of_a_killed_node_are_counted(doctor: Doctor, folder: Path):
     store = SqliteStore(folder)
     await store.start()
     await one(store, StartNode(now(), "a"))
@@ -162,7 +160,7 @@ async def test_executions_that_wait_and_those_of_a_node_that_was_killed_are_coun
     assert checks["lost executions"].found.startswith("1 execution is held")
 
 
-async def test_jobs_that_were_promoted_are_late_here_no_more(doctor: Doctor, folder: Path):
+async def test_promoted_jobs_are_not_reported_as_late(doctor: Doctor, folder: Path):
     store = SqliteStore(folder)
     await store.start()
     await add_job(store, now=now(), due_at=now() - 3_600_000)
@@ -176,7 +174,7 @@ async def test_jobs_that_were_promoted_are_late_here_no_more(doctor: Doctor, fol
     assert "have moved to db/duetime" in checks["node"].found
 
 
-def test_a_look_that_takes_too_long_is_ended(folder: Path):
+def test_a_check_that_takes_too_long_is_ended(folder: Path):
     migrate_folder(folder)
     with closing(apsw.Connection(str(folder / "duetime.db"))) as connection:
         connection.execute("""
@@ -188,7 +186,7 @@ def test_a_look_that_takes_too_long_is_ended(folder: Path):
         SqliteDoctor(folder, 0, 0).due_timers()
 
 
-async def test_functions_that_wait_and_that_no_worker_has_are_named(doctor: Doctor, folder: Path):
+async def test_waiting_functions_without_a_worker_are_named(doctor: Doctor, folder: Path):
     store = SqliteStore(folder)
     await store.start()
     at = now() - 20_000

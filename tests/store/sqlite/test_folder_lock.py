@@ -13,10 +13,10 @@ from duetime.store.sqlite import connection
 from patience import PATIENCE_SECONDS
 
 
-async def test_a_migration_waits_for_another_that_has_not_written_its_purpose_yet(
+async def test_a_migration_waits_for_one_that_has_not_written_its_purpose_yet(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The clock goes on with each sleep of the one that waits; after ten seconds of it the first is let go on."""
+    """The clock advances with each sleep of the waiting migration; after ten seconds of it the first one continues."""
     now, has_lock, goes_on = 0.0, threading.Event(), threading.Event()
 
     def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""A rotation offline a node that runs: both write, neither keeps the other out, and no definition is lost."""
+"""An offline rotation while a node runs: both write, neither blocks the other, and no definition is lost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def secret_job(vault: AesVault) -> c.NewJob:
     return encrypt_job(new_job(spec(payload=HttpRequest(URL, headers={"A": "s3cret"}))), vault)
 
 
-async def test_all_is_encrypted_anew_while_a_node_runs_and_writes(tmp_path: Path):
+async def test_all_secrets_are_encrypted_again_while_a_node_runs_and_writes(tmp_path: Path):
     store, offline = SqliteStore(tmp_path), OfflineSqlite(tmp_path)
     node = AesVault(file=KeyFile(tmp_path))
     node.start()
@@ -66,7 +66,7 @@ async def test_all_is_encrypted_anew_while_a_node_runs_and_writes(tmp_path: Path
         await store.stop()
 
 
-async def test_a_job_that_was_changed_since_it_was_read_is_left_alone(tmp_path: Path):
+async def test_a_job_that_was_changed_since_it_was_read_is_not_replaced(tmp_path: Path):
     store, offline = SqliteStore(tmp_path), OfflineSqlite(tmp_path)
     await store.start()
     job = new_job()
@@ -83,7 +83,7 @@ async def test_a_job_that_was_changed_since_it_was_read_is_left_alone(tmp_path: 
         await store.stop()
 
 
-async def test_a_folder_without_a_database_is_refused_and_none_is_made(tmp_path: Path):
+async def test_a_folder_without_a_database_is_refused_and_none_is_created(tmp_path: Path):
     offline = OfflineSqlite(tmp_path)
     with pytest.raises(StoreUnusable, match=r"holds no duetime\.db"):
         await offline.start()

@@ -1,4 +1,4 @@
-"""A writer whose connection broke opens another: the same process goes on, and so does its node."""
+"""A writer whose connection broke opens another: the process and its node continue."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from samples import NOW, TENANT, add_execution, add_job, claim_waiting, job_of, 
 
 
 class Broken:
-    """A connection that can no longer commit, nor undo."""
+    """A connection that can no longer commit or roll back."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         self._connection = connection
@@ -39,7 +39,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 
 async def break_writer(store: SqliteStore) -> str:
-    """Answers the job whose write failed."""
+    """Returns the job whose write failed."""
     store._writer._connection = Broken(store._writer._connection)  # type: ignore[assignment]
     job = new_job(spec())
     with pytest.raises(Overloaded, match="nothing was changed"):
@@ -47,14 +47,14 @@ async def break_writer(store: SqliteStore) -> str:
     return job.job_id
 
 
-async def test_what_the_broken_connection_had_not_committed_is_not_there(store: SqliteStore):
+async def test_uncommitted_writes_of_the_broken_connection_are_not_stored(store: SqliteStore):
     kept = await add_job(store, spec())
     lost = await break_writer(store)
     assert await store.get_job(TENANT, lost) is None
     assert (await job_of(store, kept)).job_id == kept
 
 
-async def test_the_node_goes_on_and_keeps_what_it_runs(store: SqliteStore):
+async def test_the_node_continues_and_keeps_its_claims(store: SqliteStore):
     node = await one(store, StartNode(NOW, "node-1"))
     first, second = await add_job(store, spec()), await add_job(store, spec())
     await add_execution(store, first)

@@ -1,4 +1,4 @@
-"""What people read has a time limit; what the engine reads has none."""
+"""Reads of users have a time limit; reads of the engine have none."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ async def opened(folder: Path, read_seconds: float) -> SqliteStore:
     return store
 
 
-async def test_a_read_that_does_not_end_is_ended_with_a_sentence_and_the_next_one_is_answered(tmp_path: Path):
+async def test_a_read_beyond_its_limit_ends_with_a_message_and_the_next_one_succeeds(tmp_path: Path):
     store = await opened(tmp_path, read_seconds=0.2)
     try:
-        for _ in range(3):  # more than there are threads for it
+        for _ in range(3):  # more than there are threads for reads
             with pytest.raises(Overloaded, match=r"took longer than 0\.2 s.*DB_OP_TIMEOUT"):
                 await store._ask((ENDLESS, {}), int)
     finally:
@@ -37,8 +37,8 @@ async def test_a_read_that_does_not_end_is_ended_with_a_sentence_and_the_next_on
         await store.stop()
 
 
-async def test_the_limit_is_each_reads_own(tmp_path: Path):
-    """One that was ended does not end those that come after it on the same connection."""
+async def test_each_read_has_a_separate_limit(tmp_path: Path):
+    """The end of a read does not end later ones on the same connection."""
     store = await opened(tmp_path, read_seconds=60)
     try:
         assert await store._ask((LONG, {}), int) == [500_000]
@@ -52,7 +52,7 @@ async def test_the_limit_is_each_reads_own(tmp_path: Path):
         await store.stop()
 
 
-async def test_the_engine_reads_for_as_long_as_it_takes(tmp_path: Path):
+async def test_reads_of_the_engine_have_no_limit(tmp_path: Path):
     store = await opened(tmp_path, read_seconds=0.0)
     try:
         job_id = await add_job(store, spec())
@@ -64,7 +64,7 @@ async def test_the_engine_reads_for_as_long_as_it_takes(tmp_path: Path):
         await store.stop()
 
 
-async def test_health_says_that_the_database_can_not_be_read_in_time(tmp_path: Path):
+async def test_health_reports_that_the_database_can_not_be_read_in_time(tmp_path: Path):
     store = await opened(tmp_path, read_seconds=0.0)
     try:
         assert "took longer than" in str(await store.check())

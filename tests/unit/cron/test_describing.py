@@ -1,4 +1,4 @@
-"""What people read. That no two meanings share words is a property, tested with the others."""
+"""Descriptions for users. A property test checks that no two meanings have the same description."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ from duetime.domain.cron import describe, parse
         ("0 9 * JAN,MAR-JUN *", "at 09:00 every day, in January and March to June"),
     ],
 )
-def test_expressions_in_words(text: str, words: str) -> None:
+def test_expressions_are_described_in_words(text: str, words: str) -> None:
     assert describe(parse(text)) == words

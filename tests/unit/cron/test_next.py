@@ -1,4 +1,4 @@
-"""Examples of when an expression is due: calendars, clock changes, and how many steps the search takes."""
+"""Examples of due instants of expressions: calendars, clock changes, and the number of steps of a search."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from duetime.domain.job import Dst
 
 
 def instants(text: str, zone: str, after: str, count: int, dst: Dst | None = None) -> list[str]:
-    """The coming instants as local times with their offsets; `after` is a local time or carries an offset."""
+    """Returns the next instants as local times with their offsets; `after` is a local time or has an offset."""
     start = datetime.fromisoformat(after)
     at = round((start if start.tzinfo else start.replace(tzinfo=ZoneInfo(zone))).timestamp() * 1000)
     found = []
@@ -55,7 +55,7 @@ def dates(text: str, after: str, count: int) -> list[str]:
         ("0 0 ? 3 MON", ["2024-03-04", "2024-03-11", "2024-03-18"]),
     ],
 )
-def test_days_are_found(text: str, expected: list[str]) -> None:
+def test_matching_days_are_found(text: str, expected: list[str]) -> None:
     assert dates(text, "2024-01-01T12:00", 3) == expected
 
 
@@ -111,12 +111,12 @@ def test_gap_skip_leaves_the_day_out() -> None:
         ),
     ],
 )
-def test_overlap_says_which_pass_counts(overlap: str, expected: list[str]) -> None:
+def test_the_overlap_choice_decides_which_pass_counts(overlap: str, expected: list[str]) -> None:
     dst = Dst(overlap=overlap)  # type: ignore[arg-type]
     assert instants("10,50 2 * * *", BERLIN, "2024-10-27T00:00", len(expected), dst) == expected
 
 
-def test_asked_in_the_second_pass_the_first_does_not_come_back() -> None:
+def test_a_search_from_the_second_pass_does_not_return_the_first() -> None:
     assert instants("50 2 * * *", BERLIN, "2024-10-27T02:10:00+01:00", 1) == ["2024-10-28T02:50:00+01:00"]
 
 
@@ -129,7 +129,7 @@ def test_the_second_pass_counts_though_the_next_match_after_it_is_a_year_away() 
 
 
 def test_an_overlap_is_seen_whole_where_the_search_cuts_time_into_chunks() -> None:
-    # 87 * 2^24 s lies in the second pass at Adelaide in 2016, 6 * 2^24 s in the first at Santiago in 1973.
+    # 87 * 2^24 s is in the second pass at Adelaide in 2016, 6 * 2^24 s in the first at Santiago in 1973.
     assert instants("55 2 * * *", "Australia/Adelaide", "2016-04-02T12:00", 2) == [
         "2016-04-03T02:55:00+10:30",
         "2016-04-04T02:55:00+09:30",
@@ -164,12 +164,12 @@ def test_a_wildcard_minute_in_the_missing_hour_is_not_due() -> None:
         ("0 0 * * *", "Europe/Amsterdam", "1936-01-01T12:00", "1936-01-02T00:00:00+00:20"),
     ],
 )
-def test_odd_zones(text: str, zone: str, after: str, expected: str) -> None:
+def test_unusual_zones_are_supported(text: str, zone: str, after: str, expected: str) -> None:
     found = instants(text, zone, after, 1)[0]
     assert found[:19] == expected[:19]
 
 
-def test_the_search_ends() -> None:
+def test_a_search_without_a_match_ends() -> None:
     year_9000 = int(datetime(9000, 1, 1, tzinfo=UTC).timestamp()) * 1000
     assert next_after(parse("0 0 30 2 *"), BERLIN, 0) is None
     assert next_after(parse("* * * * *"), BERLIN, year_9000) is None

@@ -1,4 +1,4 @@
-"""What an expression may say, and what is answered to one that says something else."""
+"""Valid expressions, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_names_stand_for_expressions(name: str, same: str) -> None:
         ("9" * 500 + " * * * *", "minute field"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_to_do(text: str, says: str) -> None:
+def test_an_error_names_the_mistake_and_has_advice(text: str, says: str) -> None:
     with pytest.raises(InvalidSchedule) as raised:
         parse(text)
     assert says in raised.value.message
@@ -171,7 +171,7 @@ def test_h_stays_within_its_bounds(seed: str) -> None:
     assert len(values(parse("0 0 * * H", seed=seed).days.weekdays)) == 1
 
 
-def test_an_odd_seed_is_only_a_seed() -> None:
+def test_a_seed_may_have_any_characters() -> None:
     assert parse("H * * * *", seed="\ud800\0ß").minutes.bit_count() == 1
 
 
@@ -216,7 +216,7 @@ def test_a_rare_day_is_not_refused(text: str) -> None:
         ("New York", "did you mean America/New_York?"),
     ],
 )
-def test_a_zone_is_known_by_its_exact_name(key: str, says: str) -> None:
+def test_a_zone_is_found_only_by_its_exact_name(key: str, says: str) -> None:
     with pytest.raises(InvalidSchedule) as raised:
         load_zone(key)
     assert says in raised.value.message
