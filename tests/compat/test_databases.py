@@ -21,11 +21,13 @@ from duetime.api.app import create_app
 from duetime.api.auth.tokens import sign
 from duetime.client import operations
 from duetime.client.calls import Answer, Call
+from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY, HOUR
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import State
 from duetime.node import Node
 from duetime.ports.store import JobQuery, Store
+from duetime.process.clock import SystemClock
 from duetime.registry.postgres import PostgresRegistry
 from duetime.sdk.asking import exchange
 from duetime.settings.loading import load
@@ -108,24 +110,26 @@ async def test_a_migrated_empty_postgresql_database_equals_a_new_one(version: st
 
 
 class Used:
-    """A database with rows in it. `settings` name it for a node."""
+    """A database with rows in it, recorded at `at`. `settings` name it for a node."""
 
-    def __init__(self, store: Store, settings: dict[str, str]) -> None:
-        self.store, self.settings = store, settings
+    def __init__(self, store: Store, settings: dict[str, str], at: int) -> None:
+        self.store, self.settings, self.at = store, settings, at
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def used(request: pytest.FixtureRequest, version: str, tmp_path: Path) -> AsyncIterator[Used]:
     sql = sql_of(version, request.param, "schema", "rows")
+    responses = [one.response for one in exchanges_of(version) if isinstance(one.response, dict)]
+    at = max(instant_of(response["job_id"]) for response in responses if "job_id" in response)
     data = tmp_path / "data"
     if request.param == "sqlite":
         make_sqlite(data, sql)
-        yield Used(SqliteStore(data), {"DATA": str(data)})
+        yield Used(SqliteStore(data), {"DATA": str(data)}, at)
         return
     async with fresh_database() as url:
         async with connected(url) as connection:
             await make_postgres(connection, sql)
-        yield Used(patient_store(url), {"DATA": str(data), "DATABASE_URL": url})
+        yield Used(patient_store(url), {"DATA": str(data), "DATABASE_URL": url}, at)
 
 
 def settings_of(used: Used) -> Any:
@@ -157,8 +161,14 @@ class Reader:
 @asynccontextmanager
 async def reading(used: Used) -> AsyncIterator[Reader]:
     node = Node(settings_of(used))
-    async with node.running() as context:
-        yield Reader(create_app(context, node.gate), context.clock.now())
+    # At the time of the recording: later, keys and probes would have expired.
+    later = SystemClock().now() - used.at
+    now, wait = SystemClock.now, SystemClock.wait
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(SystemClock, "now", lambda clock: now(clock) - later)
+        patched.setattr(SystemClock, "wait", lambda clock, event, until: wait(clock, event, until + later))
+        async with node.running() as context:
+            yield Reader(create_app(context, node.gate), context.clock.now())
 
 
 async def test_all_rows_of_a_migrated_database_are_read(used: Used, version: str):
