@@ -26,7 +26,7 @@ run: setup       ## Serve on http://127.0.0.1:8080 (ARGS="--port 9000" adds flag
 test: setup      ## Everything that must hold: style, types, layers, and all tests
 	$(BIN)/python tests/run.py test $(ARGS)
 
-check: setup     ## Style, types, layers and the fast tests: about 90 seconds
+check: setup     ## Style, types, layers and the fast tests: about a minute
 	$(BIN)/python tests/run.py check $(ARGS)
 
 hard-test: setup ## All tests in random order on a machine kept busy (SEED=123 repeats an order)
