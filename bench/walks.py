@@ -54,6 +54,11 @@ ROUNDS = 15  # of each walk
 WARM_ROUNDS = 3
 APART_SECONDS = 1.3  # between two due times: what is read ahead for one is not of the walk of another
 PATIENCE_SECONDS = 30.0
+LOOK_SECONDS = 0.05  # between two looks at whether a walk has ended
+# What one step causes in other threads must not count in the walk of the next step. No version has an event for that.
+ACCEPTED_SECONDS = 0.05  # the node accepts a connection
+SENT_SECONDS = 0.02  # the node goes on after it has sent a request, before it gets the response
+REST_SECONDS = 0.3  # the worker of an app reports, and polls again
 CREATED, ENDED = "INSERT INTO jobs ", "INSERT INTO attempts "  # in the SQL of a commit
 _GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _INNER = {"<module>", "<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"}
@@ -214,10 +219,21 @@ _said: list[int] = []  # the pipe that the node says its URL to
 
 
 def _served_port() -> int:
+    deadline = time.time() + PATIENCE_SECONDS
     while not _said:
-        time.sleep(0.01)
+        if time.time() > deadline:
+            raise RuntimeError("the node did not start")
+        time.sleep(LOOK_SECONDS)
     with open(_said[0]) as said:
         return int(json.loads(said.readline())["url"].rpartition(":")[2])
+
+
+def _wait_for_end(watcher: Watcher, otherwise: str) -> None:
+    deadline = time.time() + PATIENCE_SECONDS
+    while not any(mark == "ended" for _, mark in watcher._noted):
+        if time.time() > deadline:
+            raise RuntimeError(otherwise)
+        time.sleep(LOOK_SECONDS)
 
 
 def _walk_webhook(watcher: Watcher, port: int, target: int) -> dict[str, list[Crossing]]:
@@ -226,18 +242,14 @@ def _walk_webhook(watcher: Watcher, port: int, target: int) -> dict[str, list[Cr
     job = {"name": "walk", "schedule": schedule, "payload": {"url": f"http://127.0.0.1:{target}/hook"}}
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_SECONDS)
     connection.connect()
-    time.sleep(0.05)  # the connection was accepted
+    time.sleep(ACCEPTED_SECONDS)
     watcher.take()
     watcher.note("asked")
     connection.request("POST", "/api/v1/jobs", json.dumps(job))
     if (status := connection.getresponse().status) != 201:
         raise RuntimeError(f"the job was answered with {status}, not 201")
     connection.close()
-    deadline = time.time() + PATIENCE_SECONDS
-    while not any(mark == "ended" for _, mark in watcher._noted):
-        if time.time() > deadline:
-            raise RuntimeError("the job was due, and no attempt was recorded")
-        time.sleep(0.05)
+    _wait_for_end(watcher, "the job was due, and no attempt was recorded")
     noted = watcher.take()
     marks = [mark if isinstance(mark, str) else "" for _, mark in noted]
     due = next(place for place, (at, _) in enumerate(noted) if at >= due_at)
@@ -263,14 +275,10 @@ def count_embedded(watcher: Watcher, folder: Path) -> dict[str, list[list[Crossi
     watcher.start()
     with app:
         for number in range(WARM_ROUNDS + ROUNDS):
-            time.sleep(0.3)
+            time.sleep(REST_SECONDS)
             watcher.take()
             app.enqueue(walk, number)
-            deadline = time.time() + PATIENCE_SECONDS
-            while not any(mark == "ended" for _, mark in watcher._noted):
-                if time.time() > deadline:
-                    raise RuntimeError("the function was enqueued, and no end was recorded")
-                time.sleep(0.05)
+            _wait_for_end(watcher, "the function was enqueued, and no end was recorded")
             noted = watcher.take()
             marks = [mark if isinstance(mark, str) else "" for _, mark in noted]
             if number >= WARM_ROUNDS:
@@ -294,7 +302,7 @@ def _target() -> Iterator[int]:
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers.get("content-length", 0)))
-            time.sleep(0.02)  # all that follows the sending has been done
+            time.sleep(SENT_SECONDS)
             self.send_response(200)
             self.send_header("content-length", "2")
             self.end_headers()

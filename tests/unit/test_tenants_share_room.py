@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from duetime.domain.capacity import Capacity, Load, loads, may_add
 from duetime.domain.errors import InsufficientStorage
-from duetime.domain.history import NOBODY, Held, excess, to_trim
+from duetime.domain.history import NO_TENANT, Held, excess, to_trim
 from duetime.domain.shares import fair_level, share_of
 
 COUNTS = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 1000), min_size=1)
@@ -125,5 +125,5 @@ def test_no_tenant_is_trimmed_below_its_equal_share(counts: list[tuple[int, int]
 
 
 def test_logs_of_removed_executions_are_pruned_first_and_then_those_of_the_largest_tenant() -> None:
-    assert excess({NOBODY: 30, "a": 100, "b": 20}, 130) == {NOBODY: 20, "a": 0, "b": 0}
-    assert excess({NOBODY: 30, "a": 100, "b": 20}, 60) == {NOBODY: 30, "a": 60, "b": 0}
+    assert excess({NO_TENANT: 30, "a": 100, "b": 20}, 130) == {NO_TENANT: 20, "a": 0, "b": 0}
+    assert excess({NO_TENANT: 30, "a": 100, "b": 20}, 60) == {NO_TENANT: 30, "a": 60, "b": 0}

@@ -187,7 +187,7 @@ def _named_in(value: Any, schemas: dict[str, Any]) -> set[str]:
 
 
 def _strings_in(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yields the text schemas of a field: its own, those of its alternatives, or that of its items."""
+    """Yields the schemas of text in a field: the field itself, its alternatives, or its items."""
     for choice in schema.get("anyOf") or schema.get("oneOf") or [schema.get("items") or schema]:
         if choice.get("type") == "string":
             yield choice

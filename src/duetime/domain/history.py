@@ -8,7 +8,7 @@ import msgspec
 
 from duetime.domain.shares import fair_level
 
-NOBODY = ""  # the tenant of logs whose execution was removed
+NO_TENANT = ""  # the tenant of logs whose execution was removed
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
@@ -38,9 +38,9 @@ def to_trim(held: Sequence[Held], most: int, page: int) -> list[tuple[str, int]]
 
 
 def excess(held: Mapping[str, int], most_bytes: int) -> dict[str, int]:
-    """Returns how many bytes each tenant has to lose. Logs of NOBODY are removed first."""
-    nobodys = held.get(NOBODY, 0)
-    others = {tenant: size for tenant, size in held.items() if tenant != NOBODY}
-    left = max(0, most_bytes - sum(others.values()))  # for the logs of NOBODY
+    """Returns how many bytes each tenant has to lose. Logs of NO_TENANT are removed first."""
+    ownerless = held.get(NO_TENANT, 0)
+    others = {tenant: size for tenant, size in held.items() if tenant != NO_TENANT}
+    left = max(0, most_bytes - sum(others.values()))  # for the logs of NO_TENANT
     level = fair_level(others.values(), most_bytes)
-    return {NOBODY: max(0, nobodys - left), **{tenant: max(0, size - level) for tenant, size in others.items()}}
+    return {NO_TENANT: max(0, ownerless - left), **{tenant: max(0, size - level) for tenant, size in others.items()}}

@@ -1,7 +1,7 @@
 """Which versions of a tenant's signing key sign its requests, and what a rotation changes. Pure.
 
 The keys themselves are derived from the operator's secrets, for each tenant and version (`vault/signing.py`). Only
-numbers and instants are stored: nobody can sign with the data of a stolen database.
+numbers and instants are stored: a stolen database does not help to sign.
 """
 
 from __future__ import annotations

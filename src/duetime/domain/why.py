@@ -24,7 +24,7 @@ def explain(
     spec: JobSpec, open_states: Sequence[State], now: int, circuit: Circuit | None = None,
     waiting_at: int | None = None, is_overlap: bool = True, has_worker: bool = True,
 ) -> tuple[str, list[str]]:  # fmt: skip
-    """Returns (a sentence about the next run, sentences about what holds the job). `circuit`: that of its target.
+    """Returns (a sentence about the next run, sentences about what holds the job). `circuit`: of its target.
 
     `waiting_at`: when the first waiting execution may start. `is_overlap`: open executions count for its overlap
     policy. `has_worker`: a worker that has the job's function is running.

@@ -14,7 +14,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from duetime.domain.history import NOBODY, excess
+from duetime.domain.history import NO_TENANT, excess
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY, format_instant
 from duetime.ports.clock import Clock
@@ -66,7 +66,7 @@ class Totals:
         self._known: dict[str, tuple[int, float]] = {}  # bytes, and when they were measured
         self._by_tenant: dict[str, dict[str, int]] = {}  # by day
 
-    def add(self, day: str, count: int, tenant: str = NOBODY) -> None:
+    def add(self, day: str, count: int, tenant: str = NO_TENANT) -> None:
         if day in self._known:
             held, measured_at = self._known[day]
             self._known[day] = (max(0, held + count), measured_at)
@@ -90,7 +90,7 @@ class Totals:
             for page in _pages(await logs.list_logs(day)):
                 owners = await tenants_of([execution_id for execution_id, _ in page])
                 for execution_id, size in page:
-                    tenant = owners.get(execution_id, NOBODY)
+                    tenant = owners.get(execution_id, NO_TENANT)
                     found[tenant] = found.get(tenant, 0) + size
             self._by_tenant[day] = found
         return self._by_tenant[day]
@@ -139,7 +139,7 @@ async def _prune_shares(
             owners = await tenants_of([execution_id for execution_id, _ in page])
             removed: list[str] = []
             for execution_id, size in page:
-                tenant = owners.get(execution_id, NOBODY)
+                tenant = owners.get(execution_id, NO_TENANT)
                 if too_much.get(tenant, 0) > 0:
                     removed.append(execution_id)
                     too_much[tenant] -= size

@@ -37,7 +37,7 @@ class Attempt(msgspec.Struct, Generic[PayloadT], frozen=True, gc=False):
     """One attempt, ready to run: what a node has claimed, with the payload in plain text."""
 
     claim: Claim
-    payload: PayloadT  # that of `claim.spec`, with its secrets decrypted
+    payload: PayloadT  # the payload of `claim.spec`, with its secrets decrypted
     # Called right before the first byte of a request, and again before a request is resent: the process may have been
     # suspended since the last check, also while it connected.
     may_send: Callable[[], bool] = always

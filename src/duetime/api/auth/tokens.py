@@ -129,7 +129,7 @@ class Tokens:
         if key is None:
             raise Unauthorized("the token's kid is missing, or names no key of this server; get a new token")
         if header.get("alg") != key.algorithm:
-            raise Unauthorized(f"the token's algorithm must be that of its key, {key.algorithm}; sign it with that")
+            raise Unauthorized(f"the token must be signed with {key.algorithm}, the algorithm of its key")
         return key
 
     def _unnamed(self) -> VerifyingKey | None:
