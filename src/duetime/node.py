@@ -43,6 +43,7 @@ from duetime.executors.headers import signing_keys
 from duetime.logs import open_logs
 from duetime.private_files import advice_for, list_wide
 from duetime.process.clock import SystemClock
+from duetime.process.collector import Collector
 from duetime.process.tuning import tune_the_interpreter
 from duetime.process.watchdog import GRACE_SECONDS, Watchdog
 from duetime.serving import HttpServers
@@ -113,7 +114,9 @@ class Node:
         with self._servers.listen() as listener:
             asked = self._watch_signals()  # before anything runs that must be drained
             async with self.running() as context:
+                collecting = asyncio.create_task(Collector(lambda: self._engine.term.timer.quiet_for()).run())
                 await self._serve_api(context, listener, ready, asked)
+                collecting.cancel()
         log.info("stopped")
 
     @asynccontextmanager

@@ -66,6 +66,30 @@ async def test_timers_of_others_fire_while_the_backlog_of_a_tenant_is_fired(stag
     assert {DUE, DUE + SECOND, DUE + 2 * SECOND} <= in_between
 
 
+async def test_the_backlog_of_a_tenant_is_no_reason_to_put_off_a_collection_of_garbage(
+    stage: Stage, executor: ScriptedExecutor
+):
+    """It would run on its own in the end: at the moment of most allocations, which is when the others are due."""
+    await stage.join()
+    await create(stage, QUIET, 3, "every 1s", overlap=Overlap.ALLOW)
+    stage.clock.set(DUE - SECOND // 2)
+    await stage.turn_timer()
+    await create(stage, LOUD, 9000)
+    stage.engine.term.timer.hint(DUE)
+    stage.clock.set(DUE)
+    while not fired_at(executor, DUE) or len(places(executor, LOUD)) < 1000:
+        await stage.engine.term.timer.run_once()
+        await stage.settle()
+    stage.clock.set(DUE + SECOND)
+    while not fired_at(executor, DUE + SECOND):
+        await stage.engine.term.timer.run_once()
+    assert stage.engine.term.timer.quiet_for() == 0, "the requests are being sent"
+    stage.clock.set(DUE + SECOND * 3 // 2)
+    await stage.engine.term.timer.run_once()
+    assert len(places(executor, LOUD)) < 9000, "the backlog is still being fired"
+    assert stage.engine.term.timer.quiet_for() >= SECOND // 4
+
+
 async def test_other_tenants_do_not_wait_for_the_write_of_a_page_of_a_backlog(stage: Stage, executor: ScriptedExecutor):
     store = FlakyStore(stage.store)
     await stage.join(store=store)

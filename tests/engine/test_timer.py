@@ -18,7 +18,7 @@ from duetime.domain.instants import HOUR, MINUTE, SECOND, format_instant
 from duetime.domain.job import CatchUp
 from duetime.domain.states import State, Trigger
 from duetime.engine.dispatcher import Limits
-from duetime.engine.timer import BURST, FIRST_PAGE, PAGE
+from duetime.engine.timer import BURST, FIRST_PAGE, PAGE, STILL_SENDING
 from duetime.engine.timer_buffer import READ_AHEAD
 from duetime.ports.pages import DueTimers
 from duetime.ports.store import Store
@@ -85,6 +85,21 @@ async def test_a_burst_larger_than_a_page_fires_completely(stage: Stage, executo
     await stage.tick()
     assert {attempt.claim.job_id for attempt in executor.attempts} == {job.job_id for job in jobs}
     assert len(executor.attempts) == PAGE + 100
+
+
+async def test_the_timer_knows_for_how_long_nothing_is_due(stage: Stage, clock: HandClock):
+    """The garbage collector runs meanwhile."""
+    await stage.join()
+    await stage.add_job(spec("every 1m"))
+    clock.set(NOW + MINUTE - READ_AHEAD)
+    await stage.turn_timer()
+    timer = stage.engine.term.timer
+    assert timer.quiet_for() == READ_AHEAD
+    clock.set(NOW + MINUTE)
+    await stage.turn_timer()
+    assert timer.quiet_for() == 0, "the requests are being sent"
+    clock.set(NOW + MINUTE + STILL_SENDING)
+    assert timer.quiet_for() > 0
 
 
 # After timers were buffered

@@ -43,6 +43,7 @@ SHARED_PAGE = 256  # while other tenants are due beside a crowding one: they wai
 MOST_WRITTEN_SECOND = 2  # pages of the second buffer at once
 ROOM_WAIT_SECONDS = 0.25  # how long a page waits for room in the dispatcher before it is written as QUEUED
 CLOCK_JUMP_SECONDS = 2.0
+STILL_SENDING = SECOND // 10  # after an instant was fired, its requests are being sent for about so long
 
 _places = attrgetter("places")
 _target = attrgetter("tenant", "endpoint")  # in C: a burst has one for each execution
@@ -88,6 +89,7 @@ class Timer(Service):
         self._writing: deque[_Writing] = deque()
         self._writing_second: deque[_Writing] = deque()
         self._looked_back_at = 0
+        self._fired_at = 0
         self._offset: float | None = None  # of the wall clock from the monotonic clock, as of the last turn
 
     def hint(self, due_at: int) -> None:
@@ -98,6 +100,18 @@ class Timer(Service):
     def _hint(self, due_at: int) -> bool:
         self._second.hint(due_at)
         return self._buffer.hint(due_at)
+
+    def quiet_for(self) -> int:
+        """Returns for how many ms no timer will be due, as far as is known. Timers of a crowding tenant don't count."""
+        now = self._clock.now()
+        if 0 <= now - self._fired_at < STILL_SENDING:
+            return 0
+        if self._second.is_shared(now):
+            return int(self._second.seconds_left(now) * SECOND)
+        if self._writing:
+            return 0
+        first_due_at = self._buffer.first_due_at()
+        return READ_AHEAD // 2 if first_due_at is None else first_due_at - now
 
     async def run_once(self) -> int:
         now = self._clock.now()
@@ -209,6 +223,8 @@ class Timer(Service):
         if not self._ownership.is_held():
             self._drop()
             return
+        if is_second or not self._second.is_shared(now):
+            self._fired_at = now
         epochs = self._ownership.epochs([move.job_id for move in page.moves])
         command = Fire(self._node, now, claim, tuple(page.moves), tuple(page.executions), tuple(page.skips), epochs)
         claims = Counter[Target]()
