@@ -48,6 +48,8 @@ from duetime.process.tuning import tune_the_interpreter
 from duetime.process.watchdog import GRACE_SECONDS, Watchdog
 from duetime.serving import HttpServers
 from duetime.settings.table import Settings
+from duetime.telemetry.hub import Telemetry
+from duetime.telemetry.measured_store import measured
 from duetime.telemetry.metrics import Metrics
 from duetime.vault.aes import open_vault
 from duetime.vault.signing import TenantKeys
@@ -64,10 +66,12 @@ class Node:
         self._clock = SystemClock()
         self._events = EventHub()
         self._capacity = make_capacity(settings)
-        self._store, self._registry, bus = make_storage(settings, self._capacity)
+        self._telemetry = Telemetry()
+        store, self._registry, bus = make_storage(settings, self._capacity)
+        self._store = measured(store, self._telemetry)
         self._vault = open_vault(settings.encryption_keys, None if settings.database_url else settings.data)
         self._tiers = make_tier_limits(settings)
-        self._metrics = Metrics()
+        self._metrics = Metrics(self._telemetry)
         self._tokens = make_tokens(settings)
         self._logs = open_logs(settings.logs_url, settings.data / "logs", settings.log_size_limit, self._clock)
         self._signing = TenantKeys(signing_keys(settings.signing_secrets), shared=settings.sign_with_shared_key)
@@ -87,7 +91,7 @@ class Node:
             vault=self._vault,
             logs=self._logs,
             archive=AuditFolder(settings.audit_export_folder or settings.data / "audit"),
-            notification_refused=self._metrics.note_refused_notification,
+            telemetry=self._telemetry,
         )
         self._keyring = Keyring(self._store, self._engine.clock)
         self._limiter = Limiter(self._store, self._engine.clock, self._tiers)
@@ -217,6 +221,7 @@ class Node:
             vault=self._vault,
             logs=self._logs,
             metrics=self._metrics,
+            telemetry=self._telemetry,
             engine=self._engine_link(),
             limits=ApiLimits(
                 tiers=self._tiers,
@@ -241,6 +246,7 @@ class Node:
             origins=self._settings.cors_origins,
             request_ids=request_ids(os.urandom),
             refusal=self._refusal,
+            telemetry=self._telemetry,
             bodies=self._bodies,
         )
 

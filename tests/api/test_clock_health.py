@@ -8,6 +8,7 @@ from duetime.api.context import ClusterState
 from duetime.api.routes.health import _clock
 from duetime.domain.capacity import UNBOUNDED, Load
 from duetime.domain.lease import ClockState, Standing
+from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.metrics import Metrics
 
 
@@ -31,5 +32,5 @@ def test_health_shows_the_offset_of_the_clock(state: ClockState, offset: int | N
 
 @pytest.mark.parametrize(("offset", "expected"), [(None, b"NaN"), (-1500, b"-1.5"), (0, b"0.0")])
 def test_the_metrics_have_the_offset_in_seconds(offset: int | None, expected: bytes):
-    rendered = Metrics().render(Load(), UNBOUNDED, offset)
+    rendered = Metrics(Telemetry()).render(Load(), UNBOUNDED, offset)
     assert b"\nduetime_clock_offset_seconds " + expected + b"\n" in rendered

@@ -39,6 +39,7 @@ from duetime.ports.store import Store
 from duetime.ports.vault import NoVault
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.store.sqlite import SqliteStore
+from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.metrics import Metrics
 from duetime.testing import HandClock, ScriptedExecutor
 
@@ -74,7 +75,8 @@ async def context(tmp_path: Path, clock: HandClock) -> AsyncIterator[ApiContext]
         random_bytes=os.urandom,
         vault=NoVault(),
         logs=cast(Any, None),
-        metrics=Metrics(),
+        metrics=Metrics(Telemetry()),
+        telemetry=Telemetry(),
         engine=NO_ENGINE,
         limits=ApiLimits(tiers=TierLimits(), capacity=UNBOUNDED, keys=KeyLimits(10, 10), connections=None),
         rules=CreationRules(

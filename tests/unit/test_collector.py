@@ -10,6 +10,7 @@ import pytest
 
 from duetime.process import collector
 from duetime.process.collector import MIDDLE, MIDDLE_NEEDS, YOUNG, YOUNG_NEEDS, Collector
+from patience import PATIENCE_SECONDS
 
 
 @pytest.mark.parametrize(
@@ -40,12 +41,12 @@ async def test_garbage_is_removed_before_the_interpreter_would_do_it(monkeypatch
     gc.set_threshold(1_000_000, *thresholds[1:])
     try:
         node = Node()
-        garbage, kept = weakref.ref(node), [Node() for _ in range(YOUNG)]
+        removed, kept = asyncio.Event(), [Node() for _ in range(YOUNG)]
+        weakref.finalize(node, removed.set)
         del node
         running = asyncio.create_task(Collector(lambda: 1000).run())
-        async with asyncio.timeout(30):
-            while garbage() is not None:
-                await asyncio.sleep(0)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await removed.wait()
         running.cancel()
         assert len(kept) == YOUNG
     finally:

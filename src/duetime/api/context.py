@@ -15,7 +15,7 @@ from duetime.domain.capacity import Capacity
 from duetime.domain.commands import Command, WithNotifications
 from duetime.domain.connection_urls import Url
 from duetime.domain.defaults import OperatorDefaults
-from duetime.domain.errors import DuetimeError, InsufficientStorage
+from duetime.domain.errors import DuetimeError
 from duetime.domain.grants import KeyLimits
 from duetime.domain.identity import Caller
 from duetime.domain.job import JobType
@@ -29,6 +29,8 @@ from duetime.ports.logs import LogStore
 from duetime.ports.store import Store, SubscriptionRecord, apply_one
 from duetime.ports.vault import Vault
 from duetime.ports.worker_gateway import WorkerGateway
+from duetime.telemetry.emitted import JobRefused, NotificationRefused
+from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.metrics import Metrics
 
 log = structlog.get_logger()
@@ -91,6 +93,7 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     vault: Vault
     logs: LogStore
     metrics: Metrics
+    telemetry: Telemetry
     engine: EngineLink
     limits: ApiLimits
     rules: CreationRules
@@ -110,7 +113,7 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
             self.note_refusal(error)
             raise
         for refusal in carried.refused:
-            self.metrics.note_refused_notification(refusal)
+            self.telemetry.emit(NotificationRefused(refusal))
             log.error("a notification can't be stored", error=refusal.message)
         return carried.answer
 
@@ -120,8 +123,7 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
             await self.turns.wait(tenant)
 
     def note_refusal(self, error: DuetimeError) -> None:
-        if isinstance(error, InsufficientStorage):
-            self.metrics.rejections.labels(error.kind).inc()
+        self.telemetry.emit(JobRefused(error))
 
     def quota_of(self, caller: Caller) -> Quota | None:
         """Returns the quota for new jobs of this caller; None: no limit."""

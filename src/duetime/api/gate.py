@@ -7,12 +7,13 @@ let a browser show a response, but not run or frame it.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import structlog
 from litestar.enums import ScopeType
-from litestar.types import ASGIApp, Message, Receive, Scope, Send
+from litestar.types import ASGIApp, HTTPScope, Message, Receive, Scope, Send
 
 from duetime.api.auth.keyring import Keyring
 from duetime.api.auth.local import check_local
@@ -24,9 +25,12 @@ from duetime.api.problems import problem_of, problem_of_defect, send_problem, sh
 from duetime.domain.errors import DuetimeError, Forbidden, Overloaded, RateLimited, Unauthorized
 from duetime.domain.identity import LOCAL, Caller, Right
 from duetime.ports.clock import Clock
+from duetime.telemetry.emitted import RequestServed
+from duetime.telemetry.hub import Telemetry
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 PUBLIC = frozenset({"/health", "/openapi.json", "/docs"})
+PATH = "/api/v1/jobs"  # of creates, which pass by the framework
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _BEARER = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
@@ -58,7 +62,7 @@ class Gate:
     def __init__(
         self, app: ASGIApp, *, tokens: Tokens | None, keyring: Keyring, limiter: Limiter, clock: Clock,
         origins: Sequence[str], request_ids: Iterator[bytes], refusal: Callable[[], DuetimeError | None],
-        bodies: HeldBodies,
+        bodies: HeldBodies, telemetry: Telemetry,
     ) -> None:  # fmt: skip
         self._app = app
         self._tokens = tokens
@@ -70,6 +74,7 @@ class Gate:
         self._refusal = refusal
         self._bodies = bodies
         self._unsent = UnsentResponses()
+        self._telemetry = telemetry
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -80,7 +85,7 @@ class Gate:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = next(self._request_ids)
         added: Headers = [(b"x-request-id", request_id), *self._cors(given)]
-        sender = _Sender(send, added, scope["path"], self._unsent)
+        sender = _Sender(send, added, scope, self._unsent, self._telemetry)
         try:
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in given:
                 await self._preflight(given, sender)
@@ -169,12 +174,19 @@ class _Sender:
     collector frees.
     """
 
-    __slots__ = ("_added", "_large", "_path", "_send", "_unsent", "limits", "tenant")
+    __slots__ = (
+        "_added", "_began", "_large", "_path", "_scope", "_send", "_telemetry", "_unsent", "limits", "tenant",
+    )  # fmt: skip
 
-    def __init__(self, send: Send, added: Headers, path: str, unsent: UnsentResponses) -> None:
+    def __init__(
+        self, send: Send, added: Headers, scope: HTTPScope, unsent: UnsentResponses, telemetry: Telemetry
+    ) -> None:
+        self._began = time.perf_counter()
         self._send = send
         self._added = added
-        self._path = path
+        self._scope = scope
+        self._path = scope["path"]
+        self._telemetry = telemetry
         self._unsent = unsent
         self._large: Message | None = None  # the head of a large response, until its body comes
         self.tenant = ""
@@ -182,6 +194,7 @@ class _Sender:
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self._emit(message["status"])
             own = list(message.get("headers", ()))
             names = {name.lower() for name, _ in own}
             always = [header for header in ALWAYS if header[0] not in names]
@@ -197,6 +210,11 @@ class _Sender:
                 await send_problem(self, problem_of(error, self._path))
             return
         await self._send(message)
+
+    def _emit(self, status: int) -> None:
+        scope = self._scope
+        route = scope.get("path_template") or (PATH if scope["path"] == PATH else "")
+        self._telemetry.emit(RequestServed(scope["method"], route, status, time.perf_counter() - self._began))
 
 
 def _address(scope: Scope) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import structlog
 
 from duetime.domain.commands import StartNode, StopNode
-from duetime.domain.errors import DuetimeError, StaleWrite
+from duetime.domain.errors import StaleWrite
 from duetime.domain.lease import doubt_clock, is_long_after
 from duetime.engine.membership import Membership
 from duetime.engine.redaction import Redaction
@@ -29,6 +29,8 @@ from duetime.ports.logs import LogStore
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store, apply_one
 from duetime.ports.vault import NoVault, Vault
+from duetime.telemetry.emitted import Fenced
+from duetime.telemetry.hub import Telemetry
 
 REJOIN_SECONDS = 1.0
 REST_IN_DOUBT_SECONDS = 3600.0  # retention pauses this long after a start if the newest entry of the ledger is old
@@ -47,7 +49,7 @@ class Engine:
         vault: Vault | None = None,
         logs: LogStore | None = None,
         archive: AuditArchive | None = None,
-        notification_refused: Callable[[DuetimeError], None] = lambda error: None,
+        telemetry: Telemetry | None = None,
     ) -> None:  # fmt: skip
         self._around = Surroundings(
             store, registry, bus, executor,
@@ -60,7 +62,7 @@ class Engine:
             logs=logs,
             archive=archive,
             redaction=Redaction(),
-            notification_refused=notification_refused,
+            telemetry=telemetry or Telemetry(),
         )  # fmt: skip
         self._settings = settings
         self._prunes_from = -math.inf
@@ -114,6 +116,7 @@ class Engine:
         while True:
             await self._fenced.wait()
             log.warning("this node was fenced: it drops its claims and joins again", node=self.node)
+            self._around.telemetry.emit(Fenced(self.node))
             await steps.run(self.term.wind_down(steps, 0))
             await self._membership.stop()
             while not await steps.run(self._begin()):  # noqa: ASYNC110 (no event says that the database is back)

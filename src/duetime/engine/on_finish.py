@@ -19,6 +19,8 @@ from duetime.domain.limits import Limit
 from duetime.domain.states import OPEN
 from duetime.events import EventHub
 from duetime.ports.store import SubscriptionRecord
+from duetime.telemetry.emitted import NotificationRefused
+from duetime.telemetry.hub import Telemetry
 
 log = structlog.get_logger()
 
@@ -31,19 +33,18 @@ Ends = Sequence[Result]
 class OnFinishCommands:
     """`limit`: of notifications per tenant. `subscriptions(tenant)`: who is notified.
 
-    `refused(error)` is called for each notification that can't be stored. `due_hint(due_at)`: a job is due then.
+    `due_hint(due_at)`: a job is due then.
     """
 
     def __init__(
-        self, events: EventHub, random_bytes: Callable[[int], bytes], limit: Limit | None, *,
-        subscriptions: Callable[[str], Sequence[SubscriptionRecord]], refused: Callable[[DuetimeError], None],
-        due_hint: Callable[[int], None],
+        self, events: EventHub, random_bytes: Callable[[int], bytes], limit: Limit | None, telemetry: Telemetry, *,
+        subscriptions: Callable[[str], Sequence[SubscriptionRecord]], due_hint: Callable[[int], None],
     ) -> None:  # fmt: skip
         self._events = events
         self._random_bytes = random_bytes
         self._limit = limit
         self._subscriptions = subscriptions
-        self._refused = refused
+        self._telemetry = telemetry
         self._due_hint = due_hint
 
     def pages(self, results: Ends) -> Iterator[tuple[Ends, Ends]]:
@@ -106,6 +107,6 @@ class OnFinishCommands:
             if not isinstance(answer, DuetimeError):
                 self._events.publish("job.created", now, job.tenant, data)
                 return
-            self._refused(answer)
+            self._telemetry.emit(NotificationRefused(answer))
             about: dict[str, object] = {"execution_id": command.execution_id, "name": job.name, "error": answer.code}
             self._events.publish("webhook.refused", now, job.tenant, about)

@@ -16,6 +16,8 @@ from duetime.ports.clock import Clock
 from duetime.ports.pages import ExpiredClaims
 from duetime.ports.store import Store, apply_one, result_of
 from duetime.telemetry.debugging import debug
+from duetime.telemetry.emitted import AttemptsEnded, TakenOver
+from duetime.telemetry.hub import Telemetry
 
 log = structlog.get_logger()
 
@@ -30,7 +32,7 @@ class Reconciler(Service):
     def __init__(
         self, store: Store, clock: Clock, node: int, interval_seconds: float, batch: int,
         runs_housekeeping: Callable[[], bool], expired_nodes: Callable[[], Collection[int]],
-        on_finish: OnFinishCommands, *, silent_workers: Callable[[], Mapping[int, int]],
+        on_finish: OnFinishCommands, telemetry: Telemetry, *, silent_workers: Callable[[], Mapping[int, int]],
         on_fenced: Callable[[Collection[int]], Awaitable[None]], waiting_hint: Callable[[int], None],
         is_clock_right: Callable[[], bool],
     ) -> None:  # fmt: skip
@@ -40,6 +42,7 @@ class Reconciler(Service):
         self._runs_housekeeping = runs_housekeeping
         self._expired_nodes = expired_nodes
         self._on_finish = on_finish
+        self._telemetry = telemetry
         self._interval = int(interval_seconds * SECOND)
         self._pages = Pages(batch)
         self._next_at = 0
@@ -104,6 +107,7 @@ class Reconciler(Service):
             if refused == len(expired):  # another node is doing it
                 break
         debug("executions of expired nodes were looked for", found=returned)
+        self._telemetry.emit(TakenOver(self._clock.now(), returned))
         if returned:
             log.warning("executions of expired nodes and workers were taken over", count=returned)
             self._waiting_hint(0)
@@ -126,5 +130,6 @@ class Reconciler(Service):
         finish = Finish(self._node, now, tuple(end for _, end in ends))
         answer, *answers = await self._store.apply([finish, *following])
         refused = result_of(finish, answer)
+        self._telemetry.emit(AttemptsEnded(now, ends, refused))
         self._on_finish.publish(ends, following, answers, refused, now)
         return len(refused)

@@ -27,6 +27,8 @@ from duetime.ports.clock import Clock
 from duetime.ports.store import Store, result_of
 from duetime.process.crash import crash_point
 from duetime.telemetry.debugging import debug
+from duetime.telemetry.emitted import AttemptsEnded
+from duetime.telemetry.hub import Telemetry
 
 log = structlog.get_logger()
 
@@ -44,7 +46,8 @@ class Recorder(Service):
     """
 
     def __init__(
-        self, store: Store, clock: Clock, node: int, events: EventHub, on_finish: OnFinishCommands, breaker: Breaker, *,
+        self, store: Store, clock: Clock, node: int, events: EventHub, on_finish: OnFinishCommands, breaker: Breaker,
+        telemetry: Telemetry, *,
         recorded: Callable[[Sequence[Claim]], None], is_busy: Callable[[], bool], waiting_hint: Callable[[int], None],
     ) -> None:  # fmt: skip
         super().__init__("recorder", clock)
@@ -53,6 +56,7 @@ class Recorder(Service):
         self._events = events
         self._on_finish = on_finish
         self._breaker = breaker
+        self._telemetry = telemetry
         self._results: list[Result] = []
         self._writing: list[Result] = []
         self._pages = Pages(PAGE)
@@ -135,6 +139,7 @@ class Recorder(Service):
         debug("results of attempts were written", count=len(results), refused=len(refused), commands=len(commands))
         for execution_id in refused:
             log.warning("a late result was refused: this node no longer holds the claim", execution_id=execution_id)
+        self._telemetry.emit(AttemptsEnded(now, results, refused))
         self._publish(results, frozenset(refused))
         self._on_finish.publish(results, following, others[: len(following)], refused, now)
         if counted is not None and not isinstance(others[-1], DuetimeError):

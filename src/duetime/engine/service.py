@@ -36,11 +36,17 @@ class Service:
     def wake(self) -> None:
         self._wake.set()
 
-    async def start(self, on_fenced: Callable[[StaleWrite], None] | None = None) -> None:
-        """Starts the loop. `on_fenced` is called when a turn fails because the store has fenced this node."""
+    async def start(
+        self, on_fenced: Callable[[StaleWrite], None] | None = None,
+        on_failed: Callable[[str, str], None] = lambda name, error: None,
+    ) -> None:  # fmt: skip
+        """Starts the loop. `on_fenced` is called when a turn fails because the store has fenced this node.
+
+        `on_failed(name, error)` is called for each turn that fails.
+        """
         if self._task is None:
             self._stop.clear()  # here, not in the loop: `stop` may be called before the first turn
-            self._task = asyncio.create_task(self._turn(on_fenced), name=self.name)
+            self._task = asyncio.create_task(self._turn(on_fenced, on_failed), name=self.name)
 
     async def stop(self) -> None:
         """Ends the loop after the current turn. Stopping twice, or before the start, does nothing."""
@@ -50,7 +56,9 @@ class Service:
             self._wake.set()
             await task
 
-    async def _turn(self, on_fenced: Callable[[StaleWrite], None] | None) -> None:
+    async def _turn(
+        self, on_fenced: Callable[[StaleWrite], None] | None, on_failed: Callable[[str, str], None]
+    ) -> None:
         pause = SECOND
         while not self._stop.is_set():
             self._wake.clear()
@@ -65,6 +73,7 @@ class Service:
                 log.error(
                     "a turn failed and will be retried", service=self.name, error=self.failure, exc_info=not again
                 )
+                on_failed(self.name, self.failure)
                 # Only a stop ends this pause: wake-ups would only make the service fail more often.
                 until, waker = self._clock.now() + pause, self._stop
                 pause = min(2 * pause, LONGEST_PAUSE)

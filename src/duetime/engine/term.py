@@ -11,7 +11,7 @@ import msgspec
 import structlog
 
 from duetime.domain.commands import Release
-from duetime.domain.errors import DuetimeError, TimedOut
+from duetime.domain.errors import TimedOut
 from duetime.domain.execution import Claim
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
@@ -50,6 +50,8 @@ from duetime.ports.logs import LogStore
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store
 from duetime.ports.vault import Vault
+from duetime.telemetry.emitted import ShardsMoved, TurnFailed
+from duetime.telemetry.hub import Telemetry
 
 HINTED_AHEAD = 2 * SECOND  # no hint is sent for a job due later: the owner of its shard finds it without
 RELEASE_PAGE = 2048
@@ -74,7 +76,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     logs: LogStore | None
     archive: AuditArchive | None
     redaction: Redaction
-    notification_refused: Callable[[DuetimeError], None]
+    telemetry: Telemetry
 
     @property
     def is_shared(self) -> bool:
@@ -103,8 +105,8 @@ class Term:
         self.membership = membership = Membership(
             around.registry, around.machine_clock, node, settings.node_name, roles,
             writes=store.writes,
-            on_gained=lambda shards: self.timer.wake(),
-            on_lost=lambda shards: self.timer.wake(),
+            on_gained=lambda shards: self._moved(gained=len(shards)),
+            on_lost=lambda shards: self._moved(lost=len(shards)),
             on_fenced=on_fenced,
             on_trusted=lambda: self.dispatcher.resume(),
             on_released=lambda: around.bus.send(Hint(shards_free=True)),
@@ -120,10 +122,10 @@ class Term:
         self.breaker = Breaker(store, clock, around.events, settings.breaker, shared=around.is_shared)
         on_finish = OnFinishCommands(
             around.events, around.random_bytes, settings.notifications,
-            subscriptions=self.subscribers.of, refused=around.notification_refused, due_hint=self.due_hint,
+            around.telemetry, subscriptions=self.subscribers.of, due_hint=self.due_hint,
         )  # fmt: skip
         self.recorder = Recorder(
-            store, clock, node, around.events, on_finish, self.breaker,
+            store, clock, node, around.events, on_finish, self.breaker, around.telemetry,
             recorded=lambda claims: self.dispatcher.recorded(claims),
             is_busy=lambda: self.dispatcher.running() > 0,
             waiting_hint=self.own_waiting_hint,
@@ -162,7 +164,7 @@ class Term:
         self.watch = WorkerWatch(store, clock, settings.worker_lease_seconds, does_housekeeping)
         self.reconciler = Reconciler(
             store, clock, node, settings.reconcile_interval_seconds, settings.reconcile_batch, does_housekeeping,
-            membership.expired, on_finish,
+            membership.expired, on_finish, around.telemetry,
             silent_workers=self.watch.silent,
             on_fenced=self.worker_gateway.workers.forget,
             waiting_hint=self.waiting_hint,
@@ -203,7 +205,14 @@ class Term:
         # A node that is alone is fenced only by another process on the same files: then it must not join again.
         on_fenced = self.membership.lose if self._around.is_shared else None
         for service in self.services:
-            await service.start(on_fenced)
+            await service.start(on_fenced, self._turn_failed)
+
+    def _moved(self, gained: int = 0, lost: int = 0) -> None:
+        self.timer.wake()
+        self._around.telemetry.emit(ShardsMoved(gained, lost, len(self.membership.owned)))
+
+    def _turn_failed(self, service: str, error: str) -> None:
+        self._around.telemetry.emit(TurnFailed(service, error))
 
     async def wind_down(self, steps: StopSteps, drain_seconds: float) -> None:
         """Stops the services except membership, drains, and releases the claims that were not drained."""

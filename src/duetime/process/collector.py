@@ -18,7 +18,7 @@ MIDDLE_NEEDS = 200
 
 
 class Collector:
-    """`quiet_for()` returns for how many ms nothing will be due. The interpreter's own collections go on, as a limit."""
+    """`quiet_for()` returns for how many ms nothing will be due. The interpreter's own collections go on as a limit."""
 
     def __init__(self, quiet_for: Callable[[], int]) -> None:
         self._quiet_for = quiet_for

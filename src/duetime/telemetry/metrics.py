@@ -7,12 +7,14 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from duetime.domain.capacity import Capacity, Load
 from duetime.domain.errors import DuetimeError, InsufficientStorage, QuotaExceeded
 from duetime.domain.instants import SECOND
+from duetime.telemetry.emitted import JobRefused, NotificationRefused
+from duetime.telemetry.hub import Telemetry
 
 
 class Metrics:
     """The metrics of one node, in their own registry."""
 
-    def __init__(self) -> None:
+    def __init__(self, telemetry: Telemetry) -> None:
         self._registry = registry = CollectorRegistry()
 
         def gauge(name: str, what: str) -> Gauge:
@@ -28,20 +30,25 @@ class Metrics:
             "how far this node's clock is ahead of the database's; NaN: there is no other clock",
             registry=registry,
         )
-        self.rejections = Counter(
+        self._rejections = Counter(
             "duetime_job_rejections", "jobs that were refused because the store was full", ["reason"], registry=registry
         )
         for reason in ("memory", "job_count"):
-            self.rejections.labels(reason)
+            self._rejections.labels(reason)
         self._refused_notifications = Counter(
             "duetime_notifications_refused", "notifications that could not be stored", ["reason"], registry=registry
         )
         for reason in ("memory", "job_count", "quota", "other"):
             self._refused_notifications.labels(reason)
+        telemetry.subscribe(JobRefused, self._note_refused_job)
+        telemetry.subscribe(NotificationRefused, self._note_refused_notification)
 
-    def note_refused_notification(self, error: DuetimeError) -> None:
-        other = "quota" if isinstance(error, QuotaExceeded) else "other"
-        self._refused_notifications.labels(error.kind if isinstance(error, InsufficientStorage) else other).inc()
+    def _note_refused_job(self, refused: JobRefused) -> None:
+        if isinstance(refused.error, InsufficientStorage):
+            self._rejections.labels(refused.error.kind).inc()
+
+    def _note_refused_notification(self, refused: NotificationRefused) -> None:
+        self._refused_notifications.labels(_reason(refused.error)).inc()
 
     def render(self, load: Load, capacity: Capacity, clock_offset: int | None = None) -> bytes:
         """Returns the metrics as text for Prometheus. `clock_offset` is in ms."""
@@ -53,3 +60,9 @@ class Metrics:
         self._jobs.set(load.jobs)
         self._most_jobs.set(float("inf") if most_jobs is None else most_jobs)
         return generate_latest(self._registry)
+
+
+def _reason(error: DuetimeError) -> str:
+    if isinstance(error, InsufficientStorage):
+        return error.kind
+    return "quota" if isinstance(error, QuotaExceeded) else "other"
