@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import StrEnum
+from statistics import median
 
 import msgspec
 
@@ -28,6 +29,10 @@ class Result(msgspec.Struct, frozen=True):
     disturbed: float = 0.0  # the share of the machine that others were using just before
 
 
+# Figures of which the worst round counts: a call that was missed once was missed.
+WORST = ("missing", "repeated", "health_ms", "health_failed", "grown_mb")
+
+
 class Skipped(Exception):
     """A subject can't be measured here; the text says why."""
 
@@ -41,3 +46,15 @@ def measured(table: str, subject: str, kind: Kind, measure: Callable[[], dict[st
     except (Skipped, RuntimeError, OSError) as reason:
         print(f"  SKIPPED {subject}: {reason}", file=sys.stderr, flush=True)
         return Result(table, subject, kind, {}, f"skipped: {str(reason).splitlines()[-1][:120]}")
+
+
+def median_of(rounds: Sequence[Result]) -> Result:
+    """Returns the median of each figure, or the worst one; a round that was skipped stands for all."""
+    for result in rounds:
+        if not result.figures:
+            return result
+    figures = {
+        name: (max if name in WORST else median)(result.figures[name] for result in rounds)
+        for name in rounds[0].figures
+    }
+    return msgspec.structs.replace(rounds[0], figures=figures, disturbed=max(result.disturbed for result in rounds))

@@ -11,14 +11,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 
 from bench import processes
 from bench.duetime_node import DuetimeNode
 from bench.postgres import postgres
-from bench.results import Kind, Result, measured
+from bench.results import Result
 from bench.workloads import Setting
 from bench.workloads.fairness import STORED_PER_SECOND, hostile_tenant
-from bench.workloads.neighbours import Beside, Load, token
+from bench.workloads.neighbours import Beside, Load, in_turn, token
 from bench.workloads.neighbours import measure as measure_neighbours
 
 ATTACKERS = ("a-hostile", "b-hostile")
@@ -34,9 +35,7 @@ def measure(setting: Setting) -> Iterator[Result]:
             storing = STARTING_SECONDS + scale.hostile / STORED_PER_SECOND if beside else 0
             return measure_neighbours(where(), setting.sink, scale.fair_seconds, load, beside, storing)
 
-        with_it = measured(table, "Duetime, under attack", Kind.US, lambda run=run: run(attackers(scale.hostile)))
-        yield measured(table, "Duetime, without it, the machine as busy", Kind.LIMIT, lambda run=run: run(None))
-        yield with_it
+        yield from in_turn(table, "Duetime, under attack", partial(run, attackers(scale.hostile)), partial(run, None))
 
 
 def attackers(due_at_once: int) -> Beside:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 
 from bench import processes
 from bench.duetime_node import DuetimeNode, instant, ndjson, webhook_job
 from bench.postgres import postgres
-from bench.results import Kind, Result, measured
+from bench.results import Result
 from bench.workloads import Setting
-from bench.workloads.neighbours import Beside, Load, token
+from bench.workloads.neighbours import Beside, Load, in_turn, token
 from bench.workloads.neighbours import measure as measure_neighbours
 
 HOSTS = 20
@@ -30,11 +31,9 @@ def measure(setting: Setting) -> Iterator[Result]:
             storing = scale.hostile / STORED_PER_SECOND if beside else 0
             return measure_neighbours(where(), setting.sink, scale.fair_seconds, load, beside, storing)
 
-        with_it = measured(
-            table, "Duetime, beside a hostile tenant", Kind.US, lambda run=run: run(hostile_tenant(scale.hostile))
+        yield from in_turn(
+            table, "Duetime, beside a hostile tenant", partial(run, hostile_tenant(scale.hostile)), partial(run, None)
         )
-        yield measured(table, "Duetime, without it, the machine as busy", Kind.LIMIT, lambda run=run: run(None))
-        yield with_it
 
 
 def hostile_tenant(count: int) -> Beside:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
-from statistics import median
 
 import msgspec
 
@@ -15,7 +14,7 @@ from bench.arrivals import burst_figures
 from bench.duetime_node import DuetimeNode
 from bench.peers.catalogue import FUNCTION_PEERS
 from bench.peers.run import burst
-from bench.results import Kind, Result, measured
+from bench.results import Kind, Result, measured, median_of
 from bench.tally import Tally
 from bench.workloads import Setting
 from duetime import Duetime
@@ -39,7 +38,7 @@ def measure(setting: Setting) -> Iterator[Result]:
     subjects = list(_subjects(setting, Tally(folder)))
     rounds = [[measured("functions", s.name, s.kind, s.measure, s.note) for s in subjects] for _ in range(ROUNDS)]
     processes.remove(folder)
-    yield from map(_median, zip(*rounds, strict=True))
+    yield from map(median_of, zip(*rounds, strict=True))
 
 
 def _subjects(setting: Setting, tally: Tally) -> Iterator[Subject]:
@@ -48,16 +47,6 @@ def _subjects(setting: Setting, tally: Tally) -> Iterator[Subject]:
     yield Subject("Duetime", Kind.US, partial(duetime, tally, scale.burst), f"the median of {ROUNDS} rounds, as of all")
     for peer in FUNCTION_PEERS if setting.peers else ():
         yield Subject(peer.name, Kind.PEER, partial(burst, peer, tally, peer.burst_of(scale)), peer.note)
-
-
-def _median(results: Sequence[Result]) -> Result:
-    """Of each figure; but a call that was missed or repeated in any round was so in all."""
-    for result in results:
-        if not result.figures:
-            return result
-    figures = {name: median(result.figures[name] for result in results) for name in results[0].figures}
-    figures |= {name: max(result.figures[name] for result in results) for name in ("missing", "repeated")}
-    return msgspec.structs.replace(results[0], figures=figures, disturbed=max(result.disturbed for result in results))
 
 
 def duetime(tally: Tally, count: int) -> dict[str, float]:
