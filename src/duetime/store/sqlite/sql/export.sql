@@ -31,6 +31,9 @@ UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
 UNION ALL SELECT 'signing keys', count(*) FROM signing_keys
 UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
+UNION ALL SELECT 'statistics', count(*) FROM statistics
+UNION ALL SELECT iif(tenant = '', 'jobs in all ', 'job total ') || status, sum(value)
+FROM job_totals GROUP BY 1 HAVING sum(value) <> 0
 UNION ALL SELECT 'audit entries', count(*) FROM audit
 UNION ALL SELECT 'audit links', count(*) FROM audit_links
 UNION ALL SELECT 'audit checkpoints', count(*) FROM audit_checkpoints
