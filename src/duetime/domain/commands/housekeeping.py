@@ -30,9 +30,9 @@ class SweepLimits(Command[SweptRows], frozen=True):
 class SweepCounters(Command[SweptRows], frozen=True):
     """Remove totals of 0 (of tenants with no jobs and no history), among the `limit` totals after `after`.
 
-    `after` is (tenant, name of the total, day). Returns `SweptRows`. The first page also removes up to `limit` totals of
-    jobs by status. A missing total counts as 0. A store that keeps
+    `after` is (tenant, name of the total, day). Returns `SweptRows`. A missing total counts as 0. A store that keeps
     totals by the day leaves those of the days from `before` on, which are being written.
+    The first page also removes up to `limit` totals of jobs by status.
     """
 
     before: int
