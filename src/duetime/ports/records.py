@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from duetime.domain.alert_rules import AlertRule
 from duetime.domain.audit import Entry
 from duetime.domain.held_specs import StoredSpec
 from duetime.domain.identity import Role, Tier
@@ -109,6 +110,15 @@ class ConnectionRecord(msgspec.Struct, frozen=True, array_like=True):
     shown: str  # without a password
     created_at: int
     created_by: str
+
+
+class AlertRuleRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A stored alert rule."""
+
+    tenant: str
+    rule: AlertRule
+    changed_at: int
+    changed_by: str
 
 
 class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):

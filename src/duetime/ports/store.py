@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar, cast
 
+from duetime.domain.alerts import Alert
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
@@ -21,8 +22,10 @@ from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.plan import Place
 from duetime.domain.signing import SigningState
+from duetime.domain.silences import Silence
 from duetime.ports.pages import DueTimers, ExpiredClaims, Page
 from duetime.ports.records import (
+    AlertRuleRecord,
     AttemptRecord,
     AuditCheckpoint,
     AuditPage,
@@ -41,7 +44,7 @@ from duetime.ports.records import (
 )
 
 __all__ = [
-    "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ConnectionRecord",
+    "AlertRuleRecord", "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ConnectionRecord",
     "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
     "SubscriptionRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
 ]  # fmt: skip
@@ -145,6 +148,15 @@ class Store(Writable, Protocol):
     async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
         """Returns the circuit; None if it is closed and has not failed lately."""
 
+    async def list_open_alerts(self, after: tuple[str, str], limit: int) -> list[Alert]:
+        """Returns open alerts of all tenants, in order of (tenant, id), only those `after`."""
+
+    async def list_alert_rules(self, tenant: str | None, limit: int, after: tuple[str, str] = ("", "")) -> list[AlertRuleRecord]:
+        """Returns stored rules of one tenant or of all, in order of (tenant, name), only those `after`."""
+
+    async def list_silences(self, tenant: str | None, now: int, limit: int) -> list[Silence]:
+        """Returns silences of one tenant or of all that have not ended, by tenant; those that end first come first."""
+
     async def count_history(self) -> int:
         """Returns the number of executions of all tenants."""
 
@@ -213,6 +225,15 @@ class Store(Writable, Protocol):
 
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         """Returns connections of one tenant or of all, in order of their names."""
+
+    async def list_alerts(self, tenant: str, limit: int) -> list[Alert]:
+        """Returns the open alerts of a tenant, oldest first."""
+
+    async def list_alert_history(
+        self, tenant: str, limit: int, rule: str | None = None, before: tuple[int, str] | None = None
+    ) -> list[Alert]:
+        """Returns alerts of a tenant that are over, latest first. `before`: only those that resolved before that
+        (instant, id)."""
 
     async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]: ...
 

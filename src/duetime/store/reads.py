@@ -11,17 +11,21 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
 from duetime.domain import worker_limits
+from duetime.domain.alerts import Alert
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.execution import Claim
 from duetime.domain.history import Held
+from duetime.domain.instants import LATEST
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.signing import SigningState
+from duetime.domain.silences import Silence
 from duetime.ports.pages import PAGE_BYTES, ExpiredClaims, Page
 from duetime.ports.store import (
+    AlertRuleRecord,
     AuditCheckpoint,
     AuditQuery,
     AuditRecord,
@@ -241,6 +245,38 @@ class StoreReads(ABC, Generic[Group, Block]):
 
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         return await self._read(self._people_reads, "list_connections", ConnectionRecord, tenant=tenant, limit=limit)
+
+    # Alerts
+    async def list_open_alerts(self, after: tuple[str, str], limit: int) -> list[Alert]:
+        tenant, alert_id = after
+        return await self._read(
+            self._engine_reads, "list_open_alerts", Alert, after_tenant=tenant, after_id=alert_id, limit=limit
+        )
+
+    async def list_alert_rules(
+        self, tenant: str | None, limit: int, after: tuple[str, str] = ("", "")
+    ) -> list[AlertRuleRecord]:
+        return await self._read(
+            self._reads_of(tenant), "list_alert_rules", AlertRuleRecord, tenant=tenant, after_tenant=after[0],
+            after_name=after[1], limit=limit,
+        )  # fmt: skip
+
+    async def list_silences(self, tenant: str | None, now: int, limit: int) -> list[Silence]:
+        return await self._read(
+            self._reads_of(tenant), "list_silences", Silence, tenant=tenant, now=now, limit=limit
+        )
+
+    async def list_alerts(self, tenant: str, limit: int) -> list[Alert]:
+        return await self._read(self._people_reads, "list_alerts_of", Alert, tenant=tenant, limit=limit)
+
+    async def list_alert_history(
+        self, tenant: str, limit: int, rule: str | None = None, before: tuple[int, str] | None = None
+    ) -> list[Alert]:
+        at, alert_id = before or (LATEST, "")
+        return await self._read(
+            self._people_reads, "list_alert_history", Alert, tenant=tenant, rule=rule, before_at=at,
+            before_id=alert_id, limit=limit,
+        )  # fmt: skip
 
     async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]:
         return await self._page(self._filters.list_audit(query), AuditRecord)

@@ -5,6 +5,14 @@ applying it returns, and the errors that it fails with. An `audit` entry is writ
 something. Rows are `array_like` structs: they go to the store's SQL as one JSON page, in the order of their fields.
 """
 
+from duetime.domain.commands.alerts import (
+    AddSilence,
+    ApplyAlerts,
+    PutAlertRule,
+    RemoveAlertRule,
+    RemoveSilence,
+    TakeAlerts,
+)
 from duetime.domain.commands.base import Command
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
 from duetime.domain.commands.executions import (
@@ -65,11 +73,12 @@ from duetime.domain.commands.tenants import (
 from duetime.domain.commands.together import Carried, OnFinish, WithNotifications
 
 __all__ = [
-    "AddExecution", "AddKey", "AddSubscription", "BeatWorkers", "CancelExecution", "CancelJob", "Carried",
-    "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes", "FenceShards",
-    "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob", "NewKey", "OnFinish",
-    "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutConnection", "Redrive", "Reencrypt", "ReencryptConnection",
-    "Release", "RemoveConnection", "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey", "SaveProgress",
-    "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows", "TakeProbe",
-    "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
+    "AddExecution", "AddKey", "AddSilence", "AddSubscription", "ApplyAlerts", "BeatWorkers", "CancelExecution",
+    "CancelJob", "Carried", "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs",
+    "FenceNodes", "FenceShards", "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob",
+    "NewKey", "OnFinish", "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutAlertRule", "PutConnection", "Redrive",
+    "Reencrypt", "ReencryptConnection", "Release", "RemoveAlertRule", "RemoveConnection", "RemoveSilence",
+    "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey", "SaveProgress", "StartNode", "StopNode",
+    "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows", "TakeAlerts", "TakeProbe", "TakeRequests",
+    "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from duetime.domain.on_finish import UNSENT
 from duetime.store.handlers import handlers
 from duetime.store.postgres import faults
 from duetime.store.postgres.following import chained_tenants, due_commands, registering_tenants
+from duetime.store.postgres.on_alerts import AlertCommands
 from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_connections import ConnectionCommands
 from duetime.store.postgres.on_due import DueCommands
@@ -37,7 +38,7 @@ class Applier:
         self._apply = handlers(
             self, jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
-            HousekeepingCommands(statements),
+            HousekeepingCommands(statements), AlertCommands(statements, jobs),
         )  # fmt: skip
 
     async def apply(
@@ -148,6 +149,8 @@ def adding_tenants(command: c.Command) -> set[str]:
             return set().union(*map(adding_tenants, (command.first, *command.then)))
         case c.CreateJobs():
             return {job.tenant for job in command.jobs}
+        case c.ApplyAlerts() if command.notices is not None:
+            return {command.tenant}
         case c.ChangeJob():
             return {command.tenant}
         case _:

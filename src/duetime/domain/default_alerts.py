@@ -1,0 +1,63 @@
+"""The alert rules that are on from the first start. Their names are stable; a stored rule of a name replaces it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from duetime.domain.alert_rules import AlertRule, Kind, Severity
+
+# Of every tenant
+OF_TENANTS: tuple[AlertRule, ...] = tuple(
+    rule.filled()
+    for rule in (
+        AlertRule("failures", Kind.FAILURE_RATIO, description="More than 10 % of executions failed in 5 minutes."),
+        AlertRule("queue-build-up", Kind.WAITING, description="More than 100 executions are due and do not run."),
+        AlertRule(
+            "lateness", Kind.LATENESS_P99, threshold=60, severity=Severity.INFO, group_by="rule",
+            description="1 % of executions began more than a minute late.",
+        ),
+        AlertRule(
+            "lateness-high", Kind.LATENESS_P99, threshold=120, for_seconds=300,
+            description="1 % of executions began more than two minutes late, for 5 minutes.",
+        ),
+        AlertRule("not-run", Kind.NOT_RUN, description="A job did not run for as long as its expect_every."),
+        AlertRule("dead-letters", Kind.DEAD_LETTERS, description="Executions ran out of attempts."),
+        AlertRule("circuit-open", Kind.CIRCUIT_OPEN, description="A target keeps failing and is not called."),
+        AlertRule("certificate", Kind.CERTIFICATE, description="The certificate of a target ends within 14 days."),
+        AlertRule("burn-rate", Kind.BURN_RATE, description="A job uses up the error budget of its slo too fast."),
+    )
+)  # fmt: skip
+
+# Of the operator's tenant
+OF_CLUSTER: tuple[AlertRule, ...] = tuple(
+    rule.filled()
+    for rule in (
+        AlertRule("capacity", Kind.CAPACITY, description="The store is 80 % full."),
+        AlertRule(
+            "capacity-critical", Kind.CAPACITY, threshold=90, severity=Severity.CRITICAL,
+            description="The store is 90 % full: creates will soon be refused.",
+        ),
+        AlertRule("saturation", Kind.SATURATION, description="A node has used 80 % of its places for 5 minutes."),
+        AlertRule(
+            "saturation-critical", Kind.SATURATION, threshold=90, for_seconds=60, severity=Severity.CRITICAL,
+            description="A node has used 90 % of its places for a minute.",
+        ),
+        AlertRule("orphans", Kind.ORPHANS, description="Executions of expired nodes wait to be taken over."),
+        AlertRule("node-gone", Kind.NODE_GONE, description="A node has expired: it did not leave by itself."),
+        AlertRule("scheduler-stopped", Kind.SCHEDULER_STOPPED, description="Timers are due, and no node fires them."),
+        AlertRule("turn-errors", Kind.TURN_ERRORS, description="A service of a node fails again and again."),
+        AlertRule("clock-offset", Kind.CLOCK_OFFSET, description="A node's clock differs from the database's."),
+        AlertRule("database-gone", Kind.DATABASE_GONE, description="A node can't use the database."),
+    )
+)  # fmt: skip
+
+
+def rules_of(stored: Iterable[AlertRule], is_operator: bool) -> dict[str, AlertRule]:
+    """Returns a tenant's rules by name: stored ones, and the defaults that they do not replace."""
+    defaults = (*OF_TENANTS, *OF_CLUSTER) if is_operator else OF_TENANTS
+    rules = {rule.name: rule for rule in defaults}
+    rules |= {rule.name: rule.filled() for rule in stored}
+    return {name: rule for name, rule in rules.items() if is_operator or not rule.about.is_of_cluster}
+
+
+DEFAULT_NAMES = frozenset(rule.name for rule in (*OF_TENANTS, *OF_CLUSTER))
