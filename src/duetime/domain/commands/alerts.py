@@ -60,8 +60,8 @@ class ApplyAlerts(Command[bool], frozen=True):
     """Write what a turn decided about one tenant's alerts, and the notices as jobs, in one commit.
 
     `changed`: alerts to add or replace. `dropped`: ids of alerts to delete. Of alerts that are over it keeps the latest
-    `alerts.HISTORY` of the tenant. `notices` are created even if the store is full. Returns False, and changes nothing,
-    if another node has taken the alerts since. Fails with StaleWrite if `node` is fenced.
+    `alerts.HISTORY` of the tenant. Returns False, and changes nothing, if another node has taken the alerts
+    since. Fails with StaleWrite if `node` is fenced; QuotaExceeded if the tenant had too many notices.
     """
 
     now: int
@@ -70,4 +70,4 @@ class ApplyAlerts(Command[bool], frozen=True):
     tenant: str
     changed: tuple[Alert, ...]
     dropped: tuple[str, ...] = ()
-    notices: CreateJobs | None = None
+    notices: tuple[CreateJobs, ...] = ()

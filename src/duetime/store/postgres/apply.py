@@ -149,8 +149,8 @@ def adding_tenants(command: c.Command) -> set[str]:
             return set().union(*map(adding_tenants, (command.first, *command.then)))
         case c.CreateJobs():
             return {job.tenant for job in command.jobs}
-        case c.ApplyAlerts() if command.notices is not None:
-            return {command.tenant}
+        case c.ApplyAlerts():
+            return set().union(*map(adding_tenants, command.notices))
         case c.ChangeJob():
             return {command.tenant}
         case _:
@@ -168,6 +168,8 @@ def _quotas_of(command: c.Command, for_jobs: bool) -> set[Quota]:
             return {command.quota}
         case c.JoinWorker() if command.limits is not None:
             return {command.limits.quota(command.tenant)}
+        case c.ApplyAlerts():
+            return set().union(*(_quotas_of(one, for_jobs) for one in command.notices))
         case c.CreateJobs() if for_jobs and command.quota is not None:
             return {command.quota}
         case _:

@@ -66,6 +66,6 @@ class AlertCommands:
             await self._db.run("drop_alert", tenant=command.tenant, id=alert_id)
         if any(not alert.is_open for alert in command.changed):
             await self._db.run("trim_alerts", tenant=command.tenant, kept=HISTORY)
-        if command.notices is not None:
-            await self._jobs.create_together([command.notices], reserved=True)
+        if command.notices:
+            await self._jobs.create_together(command.notices)
         return True

@@ -40,11 +40,8 @@ class JobCommands:
         await self.create_together([command])
         return None
 
-    async def create_together(self, creates: Sequence[c.CreateJobs], *, reserved: bool = False) -> None:
-        """Writes all jobs as one page. If it raises, the caller must roll back all of them.
-
-        `reserved`: even if the store is full.
-        """
+    async def create_together(self, creates: Sequence[c.CreateJobs]) -> None:
+        """Writes all jobs as one page. If it raises, the caller must roll back all of them."""
         for create in creates:
             if create.quota is not None:
                 self._db.take_quota(create.quota, len(create.jobs), create.now)
@@ -52,7 +49,7 @@ class JobCommands:
         jobs = [job for create in creates for job in create.jobs]
         nows = [create.now for create in creates for _ in create.jobs] if len(creates) > 1 else [creates[0].now]
         specs, sizes = zip(*[sized_text_of(job.spec) for job in jobs], strict=True)
-        self._db.make_room(loads([job.tenant for job in jobs], sizes), reserved=reserved)
+        self._db.make_room(loads([job.tenant for job in jobs], sizes))
         try:
             await self._db.run(
                 "create_jobs", nows=nows, same_now=nows[0], ids=[job.job_id for job in jobs],

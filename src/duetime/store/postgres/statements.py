@@ -137,13 +137,10 @@ class Statements:
         self._held = {tenant: Load(jobs, size) for tenant, jobs, size in rows}
         self.load = self._held.get(ALL, Load())
 
-    def make_room(self, added: Mapping[str, Load], *, reserved: bool = False) -> None:
-        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room.
-
-        `reserved`: adds even then.
-        """
+    def make_room(self, added: Mapping[str, Load]) -> None:
+        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room."""
         for tenant, more in added.items():
-            if self.load is not None and not reserved:
+            if self.load is not None:
                 held = self._held.get(tenant, Load())
                 load, held = self.load.plus(*self.added), held.plus(*self._added_by(tenant))
                 self.capacity.check(load, held, more.jobs, more.bytes)

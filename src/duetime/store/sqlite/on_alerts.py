@@ -66,6 +66,6 @@ class AlertCommands:
             self._db.run("drop_alert", tenant=command.tenant, id=alert_id)
         if any(not alert.is_open for alert in command.changed):
             self._db.run("trim_alerts", tenant=command.tenant, kept=HISTORY)
-        if command.notices is not None:
-            self._jobs.create_together([command.notices], reserved=True)
+        if command.notices:
+            self._jobs.create_together(command.notices)
         return True

@@ -52,11 +52,8 @@ class JobCommands:
             )  # fmt: skip
         return None
 
-    def create_together(self, creates: Sequence[c.CreateJobs], *, reserved: bool = False) -> None:
-        """Writes all jobs as one page. If it raises, the caller must roll back all of them.
-
-        `reserved`: even if the store is full.
-        """
+    def create_together(self, creates: Sequence[c.CreateJobs]) -> None:
+        """Writes all jobs as one page. If it raises, the caller must roll back all of them."""
         for quota, group in groupby(creates, key=attrgetter("quota")):
             page_of = list(group)
             if quota is not None:
@@ -66,7 +63,7 @@ class JobCommands:
         jobs = [(job, create.now) for create in creates for job in create.jobs]
         specs = [encoded(job.spec) for job, _ in jobs]
         sizes = [size_of(spec) for spec in specs]
-        self._db.make_room(loads([job.tenant for job, _ in jobs], sizes), reserved=reserved)
+        self._db.make_room(loads([job.tenant for job, _ in jobs], sizes))
         rows = [
             (job.job_id, job.tenant, job.key, job.name, job.type, job.owner, now, size, msgspec.Raw(spec))
             for (job, now), size, spec in zip(jobs, sizes, specs, strict=True)

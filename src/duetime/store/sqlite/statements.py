@@ -137,17 +137,13 @@ class Statements:
             if delta:
                 self.run("add_to_counter", tenant=tenant, name=name, delta=delta)
 
-    def make_room(self, added: Mapping[str, Load], *, reserved: bool = False) -> None:
-        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room.
-
-        `reserved`: adds even then.
-        """
+    def make_room(self, added: Mapping[str, Load]) -> None:
+        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room."""
         for tenant, more in added.items():
             rows = self.rows("add_to_loads", tenant=tenant, jobs=more.jobs, bytes=more.bytes)
             found = {(of, name): value for of, name, value in rows}
             load, held = (Load(found[of, JOBS] - more.jobs, found[of, BYTES] - more.bytes) for of in (ALL, tenant))
-            if not reserved:
-                self._capacity.check(load, held, more.jobs, more.bytes)  # a refused command's counts are rolled back
+            self._capacity.check(load, held, more.jobs, more.bytes)  # a refused command's counts are rolled back
 
     def take_quota(self, quota: limits.Quota, count: int, now: int) -> None:
         """Takes `count` from the quota. Raises QuotaExceeded."""
