@@ -110,6 +110,10 @@ def no_connection(name: str) -> NotFound:
     return NotFound(f"there is no connection '{name}'; `duetime connection list` shows those that there are")
 
 
+def no_channel(name: str) -> NotFound:
+    return NotFound(f"there is no alert channel '{name}'; `duetime alert channel list` shows those that there are")
+
+
 class Conflict(DuetimeError):
     code = "CONFLICT"
     status = 409

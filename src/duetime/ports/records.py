@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from duetime.domain.audit import Entry
+from duetime.domain.channels import Kind
 from duetime.domain.held_specs import StoredSpec
 from duetime.domain.identity import Role, Tier
 from duetime.domain.job import JobStatus
@@ -107,6 +108,18 @@ class ConnectionRecord(msgspec.Struct, frozen=True, array_like=True):
     name: str
     url: str  # encrypted
     shown: str  # without a password
+    created_at: int
+    created_by: str
+
+
+class ChannelRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A place that notices of alerts are sent to."""
+
+    tenant: str
+    name: str
+    kind: Kind
+    url: str  # encrypted
+    shown: str  # without a secret
     created_at: int
     created_by: str
 

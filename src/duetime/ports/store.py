@@ -28,6 +28,7 @@ from duetime.ports.records import (
     AuditPage,
     AuditQuery,
     AuditRecord,
+    ChannelRecord,
     ConnectionRecord,
     ExecutionQuery,
     ExecutionRecord,
@@ -41,8 +42,8 @@ from duetime.ports.records import (
 )
 
 __all__ = [
-    "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ConnectionRecord",
-    "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
+    "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ChannelRecord",
+    "ConnectionRecord", "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
     "SubscriptionRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
 ]  # fmt: skip
 
@@ -213,6 +214,12 @@ class Store(Writable, Protocol):
 
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         """Returns connections of one tenant or of all, in order of their names."""
+
+    async def get_channel(self, tenant: str, name: str) -> ChannelRecord | None:
+        """Returns an alert channel. The engine reads it for an attempt, so it does not wait behind users' reads."""
+
+    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
+        """Returns alert channels of one tenant or of all, in order of their names."""
 
     async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]: ...
 

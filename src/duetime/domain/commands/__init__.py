@@ -6,6 +6,7 @@ something. Rows are `array_like` structs: they go to the store's SQL as one JSON
 """
 
 from duetime.domain.commands.base import Command
+from duetime.domain.commands.channels import PutChannel, ReencryptChannel, RemoveChannel
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
 from duetime.domain.commands.executions import (
     AddExecution,
@@ -68,8 +69,8 @@ __all__ = [
     "AddExecution", "AddKey", "AddSubscription", "BeatWorkers", "CancelExecution", "CancelJob", "Carried",
     "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes", "FenceShards",
     "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob", "NewKey", "OnFinish",
-    "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutConnection", "Redrive", "Reencrypt", "ReencryptConnection",
-    "Release", "RemoveConnection", "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey", "SaveProgress",
+    "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutChannel", "PutConnection", "Redrive", "Reencrypt",
+    "ReencryptChannel", "ReencryptConnection", "Release", "RemoveChannel", "RemoveConnection", "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey", "SaveProgress",
     "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows", "TakeProbe",
     "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from duetime.domain.on_finish import UNSENT
 from duetime.store.handlers import handlers
 from duetime.store.postgres import faults
 from duetime.store.postgres.following import chained_tenants, due_commands, registering_tenants
+from duetime.store.postgres.on_channels import ChannelCommands
 from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_connections import ConnectionCommands
 from duetime.store.postgres.on_due import DueCommands
@@ -36,8 +37,8 @@ class Applier:
         self._create_page = jobs.create_together
         self._apply = handlers(
             self, jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
-            IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
-            HousekeepingCommands(statements),
+            IdentityCommands(statements), ConnectionCommands(statements), ChannelCommands(statements),
+            CircuitCommands(statements), HousekeepingCommands(statements),
         )  # fmt: skip
 
     async def apply(

@@ -37,7 +37,8 @@ def chained_tenants(commands: Sequence[c.Command]) -> set[str]:
 
 
 def registering_tenants(commands: Sequence[c.Command]) -> set[str]:
-    """Returns the tenants whose API keys, subscriptions, connections, signing keys or workers these count or replace.
+    """Returns the tenants whose API keys, subscriptions, connections, channels, signing keys or workers these count or
+    replace.
 
     Only one transaction at a time may do that for a tenant.
     """
@@ -45,6 +46,6 @@ def registering_tenants(commands: Sequence[c.Command]) -> set[str]:
     for command in commands:
         if isinstance(command, c.AddKey):
             tenants.add(command.key.tenant)
-        elif isinstance(command, c.AddSubscription | c.PutConnection | c.RotateSigningKey | c.JoinWorker):
+        elif isinstance(command, c.AddSubscription | c.PutConnection | c.PutChannel | c.RotateSigningKey | c.JoinWorker):
             tenants.add(command.tenant)
     return tenants
