@@ -1,7 +1,7 @@
 """The endpoint of an execution, as a number: limits are counted by it, and it decides which workers may claim it.
 
-The endpoint of a webhook is the scheme, host and port of its URL; of SQL, the connection; all scripts share one. Every
-node can run these. A Python function runs in a worker that has it, never in a node: its number is negative, and only a
+The endpoint of a webhook is the scheme, host and port of its URL; of SQL, the connection; all scripts share one, and so
+do all notices. Every node can run these. A Python function runs in a worker that has it, never in a node: its number is negative, and only a
 claim that names the number gets it.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from hashlib import blake2b
 
-from duetime.domain.job import HttpJob, JobSpec, PythonJob, SqlJob
+from duetime.domain.job import HttpJob, JobSpec, NoticeJob, PythonJob, SqlJob
 
 
 @lru_cache(maxsize=4096)
@@ -19,6 +19,7 @@ def _number(text: str) -> int:
 
 
 SCRIPTS = _number("script:")
+NOTICES = _number("notice:")
 
 
 def endpoint_of(spec: JobSpec, tenant: str) -> int:
@@ -29,6 +30,8 @@ def endpoint_of(spec: JobSpec, tenant: str) -> int:
             return endpoint_of_connection(tenant, spec.payload.connection)
         case PythonJob():
             return endpoint_of_function(tenant, spec.payload.function)
+        case NoticeJob():
+            return NOTICES
         case _:
             return SCRIPTS
 

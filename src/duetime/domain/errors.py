@@ -118,6 +118,10 @@ def no_silence(silence_id: str) -> NotFound:
     return NotFound(f"there is no silence {silence_id}")
 
 
+def no_channel(name: str) -> NotFound:
+    return NotFound(f"there is no alert channel '{name}'; `duetime alert channel list` shows those that there are")
+
+
 class Conflict(DuetimeError):
     code = "CONFLICT"
     status = 409

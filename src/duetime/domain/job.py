@@ -1,7 +1,7 @@
 """The definition of a job: what to run, when, and with which policies.
 
-`JobSpec` is what users write and the store keeps: one struct for each type of job, distinguished by `type`. Only three
-fields are required. Types express most bounds; `validation.py` checks the others.
+`JobSpec` is what the store keeps: one struct for each type of job, distinguished by `type`. `UserSpec` is what users
+write: Duetime itself creates notices. Only three fields are required. Types express most bounds; `validation.py` checks the others.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from duetime.domain.payloads import Fields, HttpRequest, Label, PythonCall, Script, SqlQuery
+from duetime.domain.payloads import Fields, HttpRequest, Label, Notice, PythonCall, Script, SqlQuery
 
 
 class JobStatus(StrEnum):
@@ -27,6 +27,7 @@ class JobType(StrEnum):
     SCRIPT = "script"
     SQL_QUERY = "sql_query"
     PYTHON = "python"
+    NOTICE = "notice"  # to people, about an alert; users can't create it
 
 
 class RetryPolicy(Fields, frozen=True):
@@ -133,4 +134,12 @@ class PythonJob(Definition, frozen=True, omit_defaults=True, kw_only=True, tag="
     payload: PythonCall
 
 
-JobSpec = HttpJob | ScriptJob | SqlJob | PythonJob
+class NoticeJob(Definition, frozen=True, omit_defaults=True, kw_only=True, tag="notice"):
+    type: ClassVar[JobType] = JobType.NOTICE
+
+    payload: Notice
+
+
+UserSpec = HttpJob | ScriptJob | SqlJob | PythonJob
+JobSpec = UserSpec | NoticeJob
+USER_TYPES = (JobType.HTTP_REQUEST, JobType.SCRIPT, JobType.SQL_QUERY, JobType.PYTHON)

@@ -8,6 +8,7 @@ import msgspec
 
 from duetime.domain.alert_rules import AlertRule
 from duetime.domain.audit import Entry
+from duetime.domain.channels import Kind
 from duetime.domain.held_specs import StoredSpec
 from duetime.domain.identity import Role, Tier
 from duetime.domain.job import JobStatus
@@ -119,6 +120,18 @@ class AlertRuleRecord(msgspec.Struct, frozen=True, array_like=True):
     rule: AlertRule
     changed_at: int
     changed_by: str
+
+
+class ChannelRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A place that notices of alerts are sent to."""
+
+    tenant: str
+    name: str
+    kind: Kind
+    url: str  # encrypted
+    shown: str  # without a secret
+    created_at: int
+    created_by: str
 
 
 class SkippedRecord(msgspec.Struct, frozen=True, array_like=True):

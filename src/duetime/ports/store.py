@@ -31,6 +31,7 @@ from duetime.ports.records import (
     AuditPage,
     AuditQuery,
     AuditRecord,
+    ChannelRecord,
     ConnectionRecord,
     ExecutionQuery,
     ExecutionRecord,
@@ -44,9 +45,9 @@ from duetime.ports.records import (
 )
 
 __all__ = [
-    "AlertRuleRecord", "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ConnectionRecord",
-    "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
-    "SubscriptionRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
+    "AlertRuleRecord", "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ChannelRecord",
+    "ConnectionRecord", "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord",
+    "SkippedRecord", "Store", "SubscriptionRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -234,6 +235,12 @@ class Store(Writable, Protocol):
     ) -> list[Alert]:
         """Returns alerts of a tenant that are over, latest first. `before`: only those that resolved before that
         (instant, id)."""
+
+    async def get_channel(self, tenant: str, name: str) -> ChannelRecord | None:
+        """Returns an alert channel. The engine reads it for an attempt, so it does not wait behind users' reads."""
+
+    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
+        """Returns alert channels of one tenant or of all, in order of their names."""
 
     async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]: ...
 

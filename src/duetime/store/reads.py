@@ -29,6 +29,7 @@ from duetime.ports.store import (
     AuditCheckpoint,
     AuditQuery,
     AuditRecord,
+    ChannelRecord,
     ConnectionRecord,
     ExecutionQuery,
     ExecutionRecord,
@@ -242,6 +243,12 @@ class StoreReads(ABC, Generic[Group, Block]):
 
     async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
         return await self._find(self._people_reads, "get_connection", ConnectionRecord, tenant=tenant, name=name)
+
+    async def get_channel(self, tenant: str, name: str) -> ChannelRecord | None:
+        return await self._find(self._engine_reads, "get_channel", ChannelRecord, tenant=tenant, name=name)
+
+    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
+        return await self._read(self._people_reads, "list_channels", ChannelRecord, tenant=tenant, limit=limit)
 
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         return await self._read(self._people_reads, "list_connections", ConnectionRecord, tenant=tenant, limit=limit)

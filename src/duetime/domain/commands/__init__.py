@@ -14,6 +14,7 @@ from duetime.domain.commands.alerts import (
     TakeAlerts,
 )
 from duetime.domain.commands.base import Command
+from duetime.domain.commands.channels import PutChannel, ReencryptChannel, RemoveChannel
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
 from duetime.domain.commands.executions import (
     AddExecution,
@@ -76,9 +77,9 @@ __all__ = [
     "AddExecution", "AddKey", "AddSilence", "AddSubscription", "ApplyAlerts", "BeatWorkers", "CancelExecution",
     "CancelJob", "Carried", "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs",
     "FenceNodes", "FenceShards", "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob",
-    "NewKey", "OnFinish", "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutAlertRule", "PutConnection", "Redrive",
-    "Reencrypt", "ReencryptConnection", "Release", "RemoveAlertRule", "RemoveConnection", "RemoveSilence",
-    "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey", "SaveProgress", "StartNode", "StopNode",
-    "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows", "TakeAlerts", "TakeProbe", "TakeRequests",
-    "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
+    "NewKey", "OnFinish", "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutAlertRule", "PutChannel", "PutConnection",
+    "Redrive", "Reencrypt", "ReencryptChannel", "ReencryptConnection", "Release", "RemoveAlertRule", "RemoveChannel",
+    "RemoveConnection", "RemoveSilence", "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey",
+    "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows",
+    "TakeAlerts", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
 ]  # fmt: skip

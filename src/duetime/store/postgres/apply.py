@@ -18,6 +18,7 @@ from duetime.store.handlers import handlers
 from duetime.store.postgres import faults
 from duetime.store.postgres.following import chained_tenants, due_commands, registering_tenants
 from duetime.store.postgres.on_alerts import AlertCommands
+from duetime.store.postgres.on_channels import ChannelCommands
 from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_connections import ConnectionCommands
 from duetime.store.postgres.on_due import DueCommands
@@ -37,8 +38,8 @@ class Applier:
         self._create_page = jobs.create_together
         self._apply = handlers(
             self, jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
-            IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
-            HousekeepingCommands(statements), AlertCommands(statements, jobs),
+            IdentityCommands(statements), ConnectionCommands(statements), ChannelCommands(statements),
+            CircuitCommands(statements), HousekeepingCommands(statements), AlertCommands(statements, jobs),
         )  # fmt: skip
 
     async def apply(

@@ -55,6 +55,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "subscriptions": ("id", "tenant", "created_at", "created_by", "events", "url"),
     "signing_keys": ("tenant", "version", "previous_until", "rotated_at", "rotated_by"),
     "connections": ("tenant", "name", "shown", "created_at", "created_by", "url"),
+    "alert_channels": ("tenant", "name", "kind", "shown", "created_at", "created_by", "url"),
     "limits": ("full_at", "tenant", "user_id", "name"),
     "audit": ("number", "tenant", "resource", "entry"),
     "audit_links": ("link", "hash"),

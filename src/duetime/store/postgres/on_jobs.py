@@ -8,7 +8,7 @@ import asyncpg
 
 from duetime.domain import commands as c
 from duetime.domain.audit import cancelled
-from duetime.domain.capacity import Load, loads
+from duetime.domain.capacity import Load
 from duetime.domain.errors import Conflict
 from duetime.domain.job import JobStatus
 from duetime.domain.states import State
@@ -19,6 +19,7 @@ from duetime.domain.stored_jobs import (
     check_repeat,
     check_resume,
     key_taken,
+    loads_of,
     pause_entry,
     status_after_change,
     still_owed,
@@ -49,7 +50,8 @@ class JobCommands:
         jobs = [job for create in creates for job in create.jobs]
         nows = [create.now for create in creates for _ in create.jobs] if len(creates) > 1 else [creates[0].now]
         specs, sizes = zip(*[sized_text_of(job.spec) for job in jobs], strict=True)
-        self._db.make_room(loads([job.tenant for job in jobs], sizes))
+        for is_reserved, added in loads_of(creates, sizes):
+            self._db.make_room(added, is_reserved=is_reserved)
         try:
             await self._db.run(
                 "create_jobs", nows=nows, same_now=nows[0], ids=[job.job_id for job in jobs],

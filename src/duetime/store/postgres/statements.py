@@ -137,10 +137,13 @@ class Statements:
         self._held = {tenant: Load(jobs, size) for tenant, jobs, size in rows}
         self.load = self._held.get(ALL, Load())
 
-    def make_room(self, added: Mapping[str, Load]) -> None:
-        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room."""
+    def make_room(self, added: Mapping[str, Load], *, is_reserved: bool = False) -> None:
+        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room.
+
+        `is_reserved`: the jobs are counted, but never refused.
+        """
         for tenant, more in added.items():
-            if self.load is not None:
+            if self.load is not None and not is_reserved:
                 held = self._held.get(tenant, Load())
                 load, held = self.load.plus(*self.added), held.plus(*self._added_by(tenant))
                 self.capacity.check(load, held, more.jobs, more.bytes)

@@ -52,6 +52,15 @@ SELECT json_build_array(tenant, name, url, shown, created_at, created_by)::text 
 FROM (SELECT * FROM connections WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY tenant, name
       LIMIT :limit::bigint) AS c;
 
+-- name: get_channel
+SELECT json_build_array(tenant, name, kind, url, shown, created_at, created_by)::text AS row
+FROM alert_channels WHERE tenant = :tenant::text AND name = :name::text;
+
+-- name: list_channels
+SELECT json_build_array(tenant, name, kind, url, shown, created_at, created_by)::text AS row
+FROM (SELECT * FROM alert_channels WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY tenant, name
+      LIMIT :limit::bigint) AS c;
+
 -- name: get_circuit
 SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
 WHERE id = :circuit::bigint AND failures > 0;

@@ -12,7 +12,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.audit import cancelled
-from duetime.domain.capacity import Load, loads, size_of
+from duetime.domain.capacity import Load, size_of
 from duetime.domain.job import JobStatus
 from duetime.domain.states import State
 from duetime.domain.stored_jobs import (
@@ -22,6 +22,7 @@ from duetime.domain.stored_jobs import (
     check_repeat,
     check_resume,
     key_taken,
+    loads_of,
     pause_entry,
     status_after_change,
     still_owed,
@@ -63,7 +64,8 @@ class JobCommands:
         jobs = [(job, create.now) for create in creates for job in create.jobs]
         specs = [encoded(job.spec) for job, _ in jobs]
         sizes = [size_of(spec) for spec in specs]
-        self._db.make_room(loads([job.tenant for job, _ in jobs], sizes))
+        for is_reserved, added in loads_of(creates, sizes):
+            self._db.make_room(added, is_reserved=is_reserved)
         rows = [
             (job.job_id, job.tenant, job.key, job.name, job.type, job.owner, now, size, msgspec.Raw(spec))
             for (job, now), size, spec in zip(jobs, sizes, specs, strict=True)

@@ -29,6 +29,7 @@ SELECT (SELECT count(*) FROM jobs) AS jobs,
        EXISTS (SELECT 1 FROM timers) OR EXISTS (SELECT 1 FROM executions) OR EXISTS (SELECT 1 FROM open_runs)
        OR EXISTS (SELECT 1 FROM attempts) OR EXISTS (SELECT 1 FROM skips) OR EXISTS (SELECT 1 FROM idempotency_keys)
        OR EXISTS (SELECT 1 FROM api_keys) OR EXISTS (SELECT 1 FROM subscriptions) OR EXISTS (SELECT 1 FROM connections)
+       OR EXISTS (SELECT 1 FROM alert_channels)
        OR EXISTS (SELECT 1 FROM signing_keys) OR EXISTS (SELECT 1 FROM limits)
        OR EXISTS (SELECT 1 FROM audit_links WHERE chain = -1)
        OR EXISTS (SELECT 1 FROM audit_checkpoints WHERE chain = -1) AS has_history;
@@ -50,7 +51,7 @@ WHERE (SELECT count(*) FROM nodes WHERE id = ANY (:nodes::integer[])) < cardinal
 LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, limits;
+TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, alert_channels, limits;
 
 -- name: empty_audit
 -- Only the promoted entries: entries of changes that were made here stay.
@@ -79,6 +80,7 @@ UNION ALL SELECT 'API keys', count(*) FROM api_keys
 UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
 UNION ALL SELECT 'signing keys', count(*) FROM signing_keys
 UNION ALL SELECT 'connections', count(*) FROM connections
+UNION ALL SELECT 'alert channels', count(*) FROM alert_channels
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'audit entries', count(*) FROM audit WHERE chain = -1
 UNION ALL SELECT 'audit links', count(*) FROM audit_links WHERE chain = -1
