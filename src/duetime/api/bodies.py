@@ -215,7 +215,12 @@ def _field_type(kind: Any, name: str) -> Any:
 @lru_cache(maxsize=64)
 def _field_types(kind: Any) -> dict[str, Any]:
     """Returns the types of a struct's fields by name. Cached: msgspec takes half a millisecond for it."""
-    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    return {field.encode_name: _struct_of(field.type) for field in msgspec.structs.fields(kind)}
+
+
+def _struct_of(kind: Any) -> Any:
+    """Returns the struct of an optional field, whose type is `Struct | None`; any other type as it is."""
+    return next((one for one in get_args(kind) if hasattr(one, "__struct_fields__")), kind)
 
 
 def _check_text(body: bytes) -> None:

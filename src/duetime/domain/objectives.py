@@ -21,7 +21,7 @@ import msgspec
 
 from duetime.domain.durations import parse_duration
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
-from duetime.domain.job import Slo
+from duetime.domain.job import JobSpec, Slo
 
 WINDOWS = (HOUR, 30 * DAY)  # bounds of `slo.window`; statistics are kept for longer
 EXPECTED = (SECOND, 400 * DAY)  # bounds of `expect_every`
@@ -125,6 +125,16 @@ def expected_by(expect_every: str, since: int, last_success_at: int | None) -> i
     `since`: when the job got this `expect_every`, or was resumed: a pause is no silence.
     """
     return max(since, last_success_at or 0) + parse_duration(expect_every, *EXPECTED)
+
+
+def is_watched(spec: JobSpec) -> bool:
+    return spec.slo is not None or spec.expect_every is not None
+
+
+def watched_row(job_id: str, tenant: str, now: int, spec: JobSpec) -> tuple[str, str, int, str | None, str | None]:
+    """Returns what the store keeps of a watched job beside its definition."""
+    slo = None if spec.slo is None else msgspec.json.encode(spec.slo).decode()
+    return job_id, tenant, now, spec.expect_every, slo
 
 
 def is_on_time(lateness: int, slo: Slo) -> bool:

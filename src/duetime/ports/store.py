@@ -37,13 +37,14 @@ from duetime.ports.records import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
+    WatchedJob,
     WorkerRecord,
 )
 
 __all__ = [
     "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ConnectionRecord",
     "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
-    "SubscriptionRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
+    "SubscriptionRecord", "WatchedJob", "WorkerRecord", "Writable", "apply_one", "result_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -144,6 +145,10 @@ class Store(Writable, Protocol):
 
     async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
         """Returns the circuit; None if it is closed and has not failed lately."""
+
+    async def list_watched_jobs(self, after: str, limit: int) -> list[WatchedJob]:
+        """Returns the jobs of all tenants with `slo` or `expect_every`, in order of their ids, only ids `after` ("":
+        from the first). A page that is shorter than `limit` is the last one."""
 
     async def count_history(self) -> int:
         """Returns the number of executions of all tenants."""

@@ -50,7 +50,7 @@ WHERE (SELECT count(*) FROM nodes WHERE id = ANY (:nodes::integer[])) < cardinal
 LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, limits;
+TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, watched_jobs, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, limits;
 
 -- name: empty_audit
 -- Only the promoted entries: entries of changes that were made here stay.
@@ -67,6 +67,7 @@ UNION ALL SELECT 'progress', count(*) FROM progress
 UNION ALL SELECT 'skips', count(*) FROM skips
 UNION ALL SELECT 'chains', count(*) FROM chains
 UNION ALL SELECT 'chains done', count(*) FROM chains WHERE is_done
+UNION ALL SELECT 'watched jobs', count(*) FROM watched_jobs
 UNION ALL SELECT 'idempotency keys', count(*) FROM idempotency_keys
 UNION ALL SELECT 'nodes', count(*) FROM nodes WHERE id = ANY (:nodes::integer[])
 UNION ALL SELECT 'jobs with tags', count(*) FROM jobs WHERE tags IS NOT NULL
