@@ -8,7 +8,8 @@ from collections.abc import Hashable, Iterator
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -220,6 +221,8 @@ def _field_types(kind: Any) -> dict[str, Any]:
 
 def _struct_of(kind: Any) -> Any:
     """Returns the struct of an optional field, whose type is `Struct | None`; any other type as it is."""
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
     return next((one for one in get_args(kind) if hasattr(one, "__struct_fields__")), kind)
 
 
