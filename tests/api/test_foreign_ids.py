@@ -46,7 +46,7 @@ _JOB_FIELDS = {
     for name in (
         "name", "schedule", "payload", "type", "description", "timezone", "retry_policy", "timeout_seconds", "priority",
         "start_at", "end_at", "max_runs", "catch_up", "overlap", "jitter_seconds", "dst", "tags", "delivery", "on",
-        "webhooks",
+        "webhooks", "slo", "expect_every",
     )
 } | {"body key": JOB_KEY, "body after": PREDECESSORS}  # fmt: skip
 _ONE_JOB = {"path job_id": JOB_ID}

@@ -8,7 +8,8 @@ from collections.abc import Hashable, Iterator
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
@@ -215,7 +216,14 @@ def _field_type(kind: Any, name: str) -> Any:
 @lru_cache(maxsize=64)
 def _field_types(kind: Any) -> dict[str, Any]:
     """Returns the types of a struct's fields by name. Cached: msgspec takes half a millisecond for it."""
-    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    return {field.encode_name: _struct_of(field.type) for field in msgspec.structs.fields(kind)}
+
+
+def _struct_of(kind: Any) -> Any:
+    """Returns the struct of an optional field, whose type is `Struct | None`; any other type as it is."""
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    return next((one for one in get_args(kind) if hasattr(one, "__struct_fields__")), kind)
 
 
 def _check_text(body: bytes) -> None:

@@ -32,6 +32,7 @@ from duetime.wire.health import Health, JobsHealth, MemoryHealth
 from duetime.wire.identity import KeyList, KeyMessage, MadeKey
 from duetime.wire.identity import KeyView as Key
 from duetime.wire.jobs import BatchResult, Coming, JobGlance, JobMessage, Refused, Why
+from duetime.wire.jobs import ObjectiveView as Objective
 from duetime.wire.schedules import Preview
 from duetime.wire.signing import OtherSigningKey
 from duetime.wire.signing import SigningKeyView as SigningKey
@@ -39,6 +40,7 @@ from duetime.wire.subscriptions import SubscriptionList, SubscriptionMessage
 from duetime.wire.subscriptions import SubscriptionView as Subscription
 from duetime.wire.words import (
     ErrorTypeWord,
+    ObjectiveWord,
     RightWord,
     RoleWord,
     StandingWord,
@@ -54,8 +56,8 @@ __all__ = [
     "Cluster", "Coming", "Connection", "ConnectionList", "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord",
     "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "Job", "JobGlance", "JobMessage", "JobPage",
     "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node",
-    "OtherSigningKey", "OwnStanding", "Page", "Preview", "QueuedRun", "Redriven", "Refused", "RetryPolicy", "RightWord",
-    "RoleWord", "SigningKey", "Skipped", "StandingWord", "StateWord", "StatusWord", "Subscription", "SubscriptionList",
+    "Objective", "ObjectiveWord", "OtherSigningKey", "OwnStanding", "Page", "Preview", "QueuedRun", "Redriven",
+    "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Skipped", "Slo", "StandingWord", "StateWord", "StatusWord", "Subscription", "SubscriptionList",
     "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "WorkerEntry", "WorkerList",
 ]  # fmt: skip
 
@@ -70,7 +72,7 @@ class CreatedJob(jobs.CreatedJob, frozen=True):
     version: int = 1
 
 
-# These four differ from the domain's on purpose: the domain's refuse fields and values that a newer server may send.
+# These five differ from the domain's on purpose: the domain's refuse fields and values that a newer server may send.
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -100,6 +102,15 @@ class Webhooks(msgspec.Struct, frozen=True):
     on_failure: str | None = None
 
 
+class Slo(msgspec.Struct, frozen=True):
+    """Objectives of a job. `on_time` and `success` are percentages."""
+
+    lateness_seconds: float | None = None
+    on_time: float = 99.0
+    success: float | None = None
+    window: str = "30d"
+
+
 class Job(jobs.JobFields, frozen=True, kw_only=True):
     """`payload` has what its `type` needs. `start_at` and `end_at` are text as it was sent, maybe without a zone."""
 
@@ -110,6 +121,7 @@ class Job(jobs.JobFields, frozen=True, kw_only=True):
     catch_up: CatchUp = CatchUp()
     dst: Dst = Dst()
     webhooks: Webhooks = Webhooks()
+    slo: Slo | None = None
 
 
 class JobPage(msgspec.Struct, frozen=True):

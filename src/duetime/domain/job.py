@@ -73,6 +73,24 @@ class Webhooks(Fields, frozen=True, omit_defaults=True):
     on_failure: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None
 
 
+# Text such as 25h: `domain.durations` parses it, and `validation` has its bounds.
+Span = Annotated[str, Meta(min_length=1, max_length=16)]
+Percent = Annotated[float, Meta(ge=50, le=99.999)]
+
+
+class Slo(Fields, frozen=True, omit_defaults=True):
+    """Objectives: what the job promises of its executions over the last `window`; see domain/objectives.py.
+
+    Lateness: `on_time` percent of them start within `lateness_seconds` of their instant. Success: `success` percent of
+    them succeed.
+    """
+
+    lateness_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    on_time: Percent = 99.0
+    success: Percent | None = None
+    window: Span = "30d"
+
+
 class Delivery(StrEnum):
     """Whether an attempt that may have been lost on the way is made again."""
 
@@ -107,6 +125,8 @@ class Definition(Fields, frozen=True, omit_defaults=True, tag_field="type"):
     after: Annotated[tuple[Label, ...], Meta(max_length=20)] = ()  # keys or ids of jobs, whose ends start this one
     on: Literal["success", "failure", "any"] = "success"  # which ends of those count
     webhooks: Webhooks = Webhooks()
+    slo: Slo | None = None
+    expect_every: Span | None = None  # the longest time without a successful execution; longer is an alert
     tags: Tags = msgspec.field(default_factory=dict)
 
 

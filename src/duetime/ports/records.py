@@ -11,7 +11,7 @@ from duetime.domain.audit import Entry
 from duetime.domain.channels import Kind
 from duetime.domain.held_specs import StoredSpec
 from duetime.domain.identity import Role, Tier
-from duetime.domain.job import JobStatus
+from duetime.domain.job import JobStatus, Slo
 from duetime.domain.states import ErrorType, State, Trigger
 
 
@@ -38,6 +38,22 @@ class JobRecord(msgspec.Struct, frozen=True, array_like=True):
     paused_at: int | None
     pause_reason: str | None
     spec: StoredSpec  # `get_job` leaves a large body or large arguments as text (`domain.held_specs.whole`)
+
+
+class WatchedJob(msgspec.Struct, frozen=True, array_like=True):
+    """A job with `slo` or `expect_every`: what its owner expects of it, and when it last succeeded."""
+
+    job_id: str
+    tenant: str
+    owner: str
+    name: str
+    type: str
+    status: JobStatus
+    since: int  # when it got its `expect_every`, or was resumed; before that, silence does not count
+    last_success_at: int | None
+    expect_every: str | None
+    slo: Slo | None
+    tags: dict[str, str]
 
 
 class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True):

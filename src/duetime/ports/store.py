@@ -41,13 +41,14 @@ from duetime.ports.records import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
+    WatchedJob,
     WorkerRecord,
 )
 
 __all__ = [
     "AlertRuleRecord", "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ChannelRecord",
     "ConnectionRecord", "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord",
-    "SkippedRecord", "Store", "SubscriptionRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
+    "SkippedRecord", "Store", "SubscriptionRecord", "WatchedJob", "WorkerRecord", "Writable", "apply_one", "result_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -152,11 +153,17 @@ class Store(Writable, Protocol):
     async def list_open_alerts(self, after: tuple[str, str], limit: int) -> list[Alert]:
         """Returns open alerts of all tenants, in order of (tenant, id), only those `after`."""
 
-    async def list_alert_rules(self, tenant: str | None, limit: int, after: tuple[str, str] = ("", "")) -> list[AlertRuleRecord]:
+    async def list_alert_rules(
+        self, tenant: str | None, limit: int, after: tuple[str, str] = ("", "")
+    ) -> list[AlertRuleRecord]:
         """Returns stored rules of one tenant or of all, in order of (tenant, name), only those `after`."""
 
     async def list_silences(self, tenant: str | None, now: int, limit: int) -> list[Silence]:
         """Returns silences of one tenant or of all that have not ended, by tenant; those that end first come first."""
+
+    async def list_watched_jobs(self, after: str, limit: int) -> list[WatchedJob]:
+        """Returns the jobs of all tenants with `slo` or `expect_every`, in order of their ids, only ids `after` ("":
+        from the first). A page that is shorter than `limit` is the last one."""
 
     async def count_history(self) -> int:
         """Returns the number of executions of all tenants."""

@@ -39,6 +39,7 @@ from duetime.ports.store import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
+    WatchedJob,
     WorkerRecord,
 )
 from duetime.store.decoding import decode, decode_held, expired_claims, read_specs
@@ -49,6 +50,7 @@ T = TypeVar("T")
 Group = TypeVar("Group")  # of connections
 Block = TypeVar("Block")  # of SQL
 
+NO_ID = "00000000-0000-0000-0000-000000000000"  # before all
 MOST_WORKERS = 2**31  # a worker's id is below
 
 
@@ -151,6 +153,10 @@ class StoreReads(ABC, Generic[Group, Block]):
         else:
             (found,) = await self._read(self._engine_reads, "list_changed_circuits", row, since=since, limit=limit)
         return CircuitChanges(*found)
+
+    async def list_watched_jobs(self, after: str, limit: int) -> list[WatchedJob]:
+        values = {"after": after or NO_ID, "limit": limit}
+        return await self._read(self._engine_reads, "list_watched_jobs", WatchedJob, **values)
 
     async def count_history(self) -> int:
         (count,) = await self._read(self._engine_reads, "count_history", int)

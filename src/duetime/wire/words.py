@@ -15,6 +15,7 @@ from duetime.domain.breaker import CircuitState
 from duetime.domain.identity import Right, Role, Tier
 from duetime.domain.job import JobStatus, JobType
 from duetime.domain.lease import Standing
+from duetime.domain.objectives import ObjectiveKind
 from duetime.domain.states import ErrorType, State, Trigger
 
 Instant = Annotated[datetime, Meta(tz=True)]  # in UTC
@@ -31,4 +32,5 @@ RoleWord = Annotated[str, Role]
 TierWord = Annotated[str, Tier]
 RightWord = Annotated[str, Right]
 StandingWord = Annotated[str, Standing]
+ObjectiveWord = Annotated[str, ObjectiveKind]
 CircuitWord = Annotated[str, CircuitState]

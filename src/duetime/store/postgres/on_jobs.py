@@ -25,6 +25,7 @@ from duetime.domain.stored_jobs import (
     still_owed,
 )
 from duetime.store.postgres.on_chains import Chains
+from duetime.store.postgres.on_watched import WatchedJobs
 from duetime.store.postgres.statements import Statements, sized_text_of, tags_of
 from duetime.store.totals import ALL, BYTES
 
@@ -33,6 +34,7 @@ class JobCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
         self._chains = Chains(statements)
+        self._watched = WatchedJobs(statements)
 
     async def create_jobs(self, command: c.CreateJobs) -> str | None:
         record = command.idempotency
@@ -64,6 +66,9 @@ class JobCommands:
         except asyncpg.UniqueViolationError:
             raise key_taken([job.key for job in jobs]) from None
         await self._chains.add(jobs)
+        await self._watched.add(
+            [(job.job_id, job.tenant, create.now, job.spec) for create in creates for job in create.jobs]
+        )
 
     async def _answered(self, record: c.IdempotencyRecord, now: int) -> str | None:
         """Returns the response stored under this key. If there is none, stores this one and returns None."""
@@ -91,6 +96,7 @@ class JobCommands:
         except asyncpg.UniqueViolationError:
             raise key_taken([command.key]) from None
         await self._chains.change(command.job_id, command.tenant, command.spec)
+        await self._watched.change(command.job_id, command.tenant, command.now, command.spec)
         self._db.make_room({command.tenant: Load(0, size - int(old_size))})
         self._db.note(command.audit)
         if not command.replan:
@@ -125,6 +131,7 @@ class JobCommands:
             "set_timer", job=command.job_id, status=JobStatus.PENDING, due_at=command.due_at, resume_at=None
         )
         await self._db.run("set_pause", job=command.job_id, by=None, at=None, reason=None, now=command.now)
+        await self._watched.renew(command.job_id, command.now)
         if command.skipped is not None:
             await self._db.add_skips([command.skipped], command.now)
         await self._db.complete_jobs([command.job_id])

@@ -31,6 +31,7 @@ SELECT (SELECT count(*) FROM jobs) AS jobs,
        OR EXISTS (SELECT 1 FROM api_keys) OR EXISTS (SELECT 1 FROM subscriptions) OR EXISTS (SELECT 1 FROM connections)
        OR EXISTS (SELECT 1 FROM alert_channels)
        OR EXISTS (SELECT 1 FROM signing_keys) OR EXISTS (SELECT 1 FROM limits)
+       OR EXISTS (SELECT 1 FROM alert_rules) OR EXISTS (SELECT 1 FROM alerts) OR EXISTS (SELECT 1 FROM silences)
        OR EXISTS (SELECT 1 FROM audit_links WHERE chain = -1)
        OR EXISTS (SELECT 1 FROM audit_checkpoints WHERE chain = -1) AS has_history;
 
@@ -51,7 +52,7 @@ WHERE (SELECT count(*) FROM nodes WHERE id = ANY (:nodes::integer[])) < cardinal
 LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, alert_channels, limits;
+TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, watched_jobs, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, alert_channels, alert_rules, alerts, silences, limits;
 
 -- name: empty_audit
 -- Only the promoted entries: entries of changes that were made here stay.
@@ -68,6 +69,7 @@ UNION ALL SELECT 'progress', count(*) FROM progress
 UNION ALL SELECT 'skips', count(*) FROM skips
 UNION ALL SELECT 'chains', count(*) FROM chains
 UNION ALL SELECT 'chains done', count(*) FROM chains WHERE is_done
+UNION ALL SELECT 'watched jobs', count(*) FROM watched_jobs
 UNION ALL SELECT 'idempotency keys', count(*) FROM idempotency_keys
 UNION ALL SELECT 'nodes', count(*) FROM nodes WHERE id = ANY (:nodes::integer[])
 UNION ALL SELECT 'jobs with tags', count(*) FROM jobs WHERE tags IS NOT NULL
@@ -81,6 +83,9 @@ UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
 UNION ALL SELECT 'signing keys', count(*) FROM signing_keys
 UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'alert channels', count(*) FROM alert_channels
+UNION ALL SELECT 'alert rules', count(*) FROM alert_rules
+UNION ALL SELECT 'alerts', count(*) FROM alerts
+UNION ALL SELECT 'silences', count(*) FROM silences
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'audit entries', count(*) FROM audit WHERE chain = -1
 UNION ALL SELECT 'audit links', count(*) FROM audit_links WHERE chain = -1

@@ -143,6 +143,7 @@ UPDATE timers
 SET runs = timers.runs + f.runs, successes = timers.successes + f.successes,
     failures = timers.failures + f.failures, busy_ms = timers.busy_ms + f.busy_ms,
     last_run_at = f.last_run_at, last_state = f.last_state,
+    last_success_at = iif(f.successes, f.last_run_at, timers.last_success_at),
     status = CASE WHEN due_at IS NULL AND status = 'PENDING' AND NOT EXISTS (
         SELECT 1 FROM executions AS e
         WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END
