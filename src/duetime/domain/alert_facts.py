@@ -44,7 +44,10 @@ class Seen(msgspec.Struct):
 
 
 class WatchedJob(NamedTuple):
-    """A job that a rule names, or that states how often it must succeed. `since`: when it was created or resumed."""
+    """A job that a rule names, or that states how often it must succeed.
+
+    `since`: when it was created, or began to be expected; silence before that does not count.
+    """
 
     job_id: str
     name: str
@@ -102,7 +105,8 @@ class Facts(msgspec.Struct, frozen=True):
     now: int
     ended: Mapping[tuple[str, str], Sequence[Ended]] | None = None  # by tenant and subject
     waiting: Mapping[str, int] | None = None  # by tenant: executions that are due and do not run
-    jobs: Mapping[tuple[str, str], Sequence[WatchedJob]] | None = None  # by tenant and rule
+    expected: Mapping[str, Sequence[WatchedJob]] | None = None  # by tenant: jobs with expect_every
+    jobs: Mapping[tuple[str, str], Sequence[WatchedJob]] | None = None  # by tenant and rule: jobs of the rule's scope
     circuits: Sequence[OpenCircuit] | None = None
     certificates: Sequence[CertificateFact] | None = None
     burns: Sequence[Burn] | None = None
@@ -121,7 +125,7 @@ class Facts(msgspec.Struct, frozen=True):
 
     def tenants(self) -> set[str]:
         """Returns the tenants that some fact is about."""
-        found = {tenant for tenant, _ in self.ended or ()} | {tenant for tenant, _ in self.jobs or ()}
+        found = {tenant for tenant, _ in self.ended or ()} | set(self.expected or ())
         found |= {tenant for tenant, count in (self.waiting or {}).items() if count}
         for listed in (self.circuits, self.certificates, self.burns):
             found |= {fact.tenant for fact in listed or ()}

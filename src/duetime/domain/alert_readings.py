@@ -74,24 +74,27 @@ def _waiting(rule: AlertRule, tenant: str, facts: Facts) -> Readings:
 
 
 def _not_run(rule: AlertRule, tenant: str, facts: Facts) -> Readings:
-    if facts.jobs is None:
+    if rule.scope == "all":
+        return None if facts.expected is None else _expected(rule, facts.expected.get(tenant, ()), facts.now)
+    if (jobs := (facts.jobs or {}).get((tenant, rule.name))) is None:
         return None
+    return [_silence(rule, job, facts.now, job.last_run_at, "did not run") for job in jobs if job.is_active]
+
+
+def _expected(rule: AlertRule, jobs: Sequence[WatchedJob], now: int) -> list[Reading]:
+    """Returns how long past their expect_every jobs are silent."""
     return [
-        found
-        for job in facts.jobs.get((tenant, rule.name), ())
-        if (found := _silence(rule, job, facts.now, job.last_run_at, "did not run"))
+        _overdue(rule, job, now, job.expected_by, job.last_success_at, "had no success")
+        for job in jobs
+        if job.is_active and job.expected_by is not None
     ]
 
 
 def _no_success(rule: AlertRule, tenant: str, facts: Facts) -> Readings:
     if rule.scope != "all":
-        if facts.jobs is None:
+        if (jobs := (facts.jobs or {}).get((tenant, rule.name))) is None:
             return None
-        return [
-            found
-            for job in facts.jobs.get((tenant, rule.name), ())
-            if (found := _silence(rule, job, facts.now, job.last_success_at, "had no success"))
-        ]
+        return [_silence(rule, job, facts.now, job.last_success_at, "had no success") for job in jobs if job.is_active]
     seen = _seen(rule, tenant, facts)
     if seen is None:
         return None
@@ -101,17 +104,14 @@ def _no_success(rule: AlertRule, tenant: str, facts: Facts) -> Readings:
     return [reading(rule, "", rule.window_seconds or 0, text)]
 
 
-def _silence(rule: AlertRule, job: WatchedJob, now: int, last_at: int | None, what: str) -> Reading | None:
-    """Returns the reading of how long past its span a job is silent; None if it is paused or has ended."""
-    if not job.is_active:
-        return None
-    span = round((rule.window_seconds or 0) * SECOND)
-    by = job.expected_by if rule.scope == "all" else max(job.since, last_at or 0) + span
-    if by is None:
-        return None
-    if rule.scope == "all":
-        what, last_at = "had no success", job.last_success_at
-    last = "ever" if last_at is None else f"since {format_instant(last_at)}"
+def _silence(rule: AlertRule, job: WatchedJob, now: int, last_at: int | None, what: str) -> Reading:
+    """Returns how long past the window of the rule a job is silent."""
+    by = max(job.since, last_at or 0) + round((rule.window_seconds or 0) * SECOND)
+    return _overdue(rule, job, now, by, last_at, what)
+
+
+def _overdue(rule: AlertRule, job: WatchedJob, now: int, by: int, last_at: int | None, what: str) -> Reading:
+    last = "yet" if last_at is None else f"since {format_instant(last_at)}"
     text = f"job '{job.name}' {what} {last}; that was expected by {format_instant(by)}"
     return reading(rule, f"job:{job.job_id}", max(0, now - by) / SECOND, text)
 
@@ -226,7 +226,7 @@ def _scheduler_stopped(rule: AlertRule, _: str, facts: Facts) -> Readings:
     if facts.overdue_ms is None:
         return None
     seconds = facts.overdue_ms / SECOND
-    return [reading(rule, "", seconds, f"the earliest timer is {seconds:,.0f} s overdue: no node fires it")]
+    return [reading(rule, "", seconds, f"the earliest timer is {seconds:,.0f} s overdue, and no node has fired it")]
 
 
 def _told_by_the_node(rule: AlertRule, _: str, facts: Facts) -> Readings:
