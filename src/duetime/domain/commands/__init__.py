@@ -58,6 +58,7 @@ from duetime.domain.commands.nodes import (
     StartNode,
     StopNode,
 )
+from duetime.domain.commands.statistics import RecountJobs, ReportNode, RollUpStatistics, WriteStatistics
 from duetime.domain.commands.tenants import (
     AddKey,
     AddSubscription,
@@ -78,8 +79,9 @@ __all__ = [
     "CancelJob", "Carried", "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs",
     "FenceNodes", "FenceShards", "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob",
     "NewKey", "OnFinish", "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutAlertRule", "PutChannel", "PutConnection",
-    "Redrive", "Reencrypt", "ReencryptChannel", "ReencryptConnection", "Release", "RemoveAlertRule", "RemoveChannel",
-    "RemoveConnection", "RemoveSilence", "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey",
-    "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows",
-    "TakeAlerts", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
+    "RecountJobs", "Redrive", "Reencrypt", "ReencryptChannel", "ReencryptConnection", "Release", "RemoveAlertRule",
+    "RemoveChannel", "RemoveConnection", "RemoveSilence", "RemoveSubscription", "ReportNode", "ResumeJob", "RevokeKey",
+    "RollUpStatistics", "RotateSigningKey", "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs",
+    "SweepLimits", "Swept", "SweptRows", "TakeAlerts", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory",
+    "Trimmed", "WithNotifications", "WriteStatistics",
 ]  # fmt: skip

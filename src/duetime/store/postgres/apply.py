@@ -27,6 +27,7 @@ from duetime.store.postgres.on_housekeeping import HousekeepingCommands
 from duetime.store.postgres.on_identity import IdentityCommands
 from duetime.store.postgres.on_jobs import JobCommands
 from duetime.store.postgres.on_nodes import NodeCommands
+from duetime.store.postgres.on_statistics import StatisticsCommands
 from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
@@ -40,6 +41,7 @@ class Applier:
             self, jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), ChannelCommands(statements),
             CircuitCommands(statements), HousekeepingCommands(statements), AlertCommands(statements, jobs),
+            StatisticsCommands(statements),
         )  # fmt: skip
 
     async def apply(

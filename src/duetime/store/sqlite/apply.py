@@ -23,6 +23,7 @@ from duetime.store.sqlite.on_housekeeping import HousekeepingCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands
 from duetime.store.sqlite.on_nodes import NodeCommands
+from duetime.store.sqlite.on_statistics import StatisticsCommands
 from duetime.store.sqlite.statements import Mark, Statements, page
 
 
@@ -35,6 +36,7 @@ class Applier:
             self, self._jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), ChannelCommands(statements),
             CircuitCommands(statements), HousekeepingCommands(statements), AlertCommands(statements, self._jobs),
+            StatisticsCommands(statements),
         )  # fmt: skip
 
     def apply(self, command: c.Command) -> Any:
