@@ -14,7 +14,7 @@ from duetime.domain.breaker import Rules
 from duetime.domain.capacity import Capacity
 from duetime.domain.defaults import OperatorDefaults
 from duetime.domain.endpoints import SCRIPTS
-from duetime.domain.identity import Tier
+from duetime.domain.identity import LOCAL, Tier
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobType
 from duetime.domain.limits import TierLimits
@@ -85,7 +85,7 @@ def make_tokens(settings: Settings) -> Tokens | None:
     return Tokens(secret=secret, jwks_file=file, issuer=settings.jwt_issuer, audience=settings.jwt_audience)
 
 
-def make_engine_settings(settings: Settings, tiers: TierLimits) -> EngineSettings:
+def make_engine_settings(settings: Settings, tiers: TierLimits, capacity: Capacity) -> EngineSettings:
     return EngineSettings(
         node_name=settings.node_name,
         roles=settings.roles,
@@ -108,7 +108,16 @@ def make_engine_settings(settings: Settings, tiers: TierLimits) -> EngineSetting
         workers=WorkerLimits(settings.tenant_workers_limit),
         breaker=Rules(settings.circuit_breaker_threshold, int(settings.circuit_breaker_cooldown * SECOND)),
         notifications=tiers.notifications,
+        capacity=capacity,
+        operator_tenant=operator_of(settings),
     )
+
+
+def operator_of(settings: Settings) -> str:
+    """Returns the tenant that the cluster's own alerts belong to; empty: nobody's, if callers must authenticate and no
+    tenant is named."""
+    is_open = not settings.jwt_secret and not settings.jwks_file
+    return settings.operator_tenant or (LOCAL.tenant if is_open else "")
 
 
 def make_executors(

@@ -77,7 +77,7 @@ class Node:
         self._signing = TenantKeys(signing_keys(settings.signing_secrets), shared=settings.sign_with_shared_key)
         webhooks, executors = make_executors(settings, self._find_connection, self._keys_of)
         self._rules = make_creation_rules(settings, webhooks)
-        engine_settings = make_engine_settings(settings, self._tiers)
+        engine_settings = make_engine_settings(settings, self._tiers, self._capacity)
         self._limit = StopLimit(engine_settings.drain_seconds + engine_settings.stop_seconds)
         self._watchdog = Watchdog()
         self._engine = Engine(

@@ -14,6 +14,8 @@ import msgspec
 from duetime.domain.histogram import Histogram
 from duetime.domain.instants import SECOND
 
+RECENT_SECONDS = 3600.0  # rules that look further back read their tenant's statistics apart
+
 
 class Ended(NamedTuple):
     """Executions that ended in the `span` ms from `at` on. `subject`: empty, `tag:name=value` or `job:<id>`."""
@@ -103,7 +105,8 @@ class Use(NamedTuple):
 
 class Facts(msgspec.Struct, frozen=True):
     now: int
-    ended: Mapping[tuple[str, str], Sequence[Ended]] | None = None  # by tenant and subject
+    ended: Mapping[tuple[str, str], Sequence[Ended]] | None = None  # by tenant and subject: of RECENT_SECONDS
+    long: Mapping[str, Mapping[tuple[str, str], Sequence[Ended]]] = {}  # by tenant: as far back as its rules look
     waiting: Mapping[str, int] | None = None  # by tenant: executions that are due and do not run
     expected: Mapping[str, Sequence[WatchedJob]] | None = None  # by tenant: jobs with expect_every
     jobs: Mapping[tuple[str, str], Sequence[WatchedJob]] | None = None  # by tenant and rule: jobs of the rule's scope
@@ -115,10 +118,16 @@ class Facts(msgspec.Struct, frozen=True):
     nodes: Sequence[NodeFact] | None = None
     overdue_ms: int | None = None  # of the earliest timer; 0 if none is overdue
 
-    def seen(self, tenant: str, subject: str, window_seconds: float) -> Seen:
-        """Returns the executions that ended in the window. A bucket that lies partly in it counts whole."""
+    def seen(self, tenant: str, subject: str, window_seconds: float) -> Seen | None:
+        """Returns the executions that ended in the window; None if that is not known now.
+
+        A bucket that lies partly in the window counts whole.
+        """
+        known = self.ended if window_seconds <= RECENT_SECONDS else self.long.get(tenant)
+        if known is None:
+            return None
         seen, begin = Seen(), self.now - round(window_seconds * SECOND)
-        for ended in (self.ended or {}).get((tenant, subject), ()):
+        for ended in known.get((tenant, subject), ()):
             if ended.at + ended.span > begin and ended.at <= self.now:
                 seen.add(ended)
         return seen

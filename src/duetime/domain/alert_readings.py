@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from duetime.domain.alert_facts import Facts, Seen, WatchedJob
+from duetime.domain.alert_facts import Facts, NodeFact, Seen, WatchedJob
 from duetime.domain.alert_rules import AlertRule, Kind
 from duetime.domain.alerts import Reading, reading
 from duetime.domain.instants import DAY, SECOND, format_instant
@@ -21,8 +21,6 @@ def measure(rule: AlertRule, tenant: str, facts: Facts) -> Readings:
 
 
 def _seen(rule: AlertRule, tenant: str, facts: Facts) -> Seen | None:
-    if facts.ended is None:
-        return None
     subject = "" if rule.scope == "all" else rule.scope
     return facts.seen(tenant, subject, rule.window_seconds or 0)
 
@@ -188,7 +186,9 @@ def _turn_errors(rule: AlertRule, _: str, facts: Facts) -> Readings:
     )  # fmt: skip
 
 
-def _of_nodes(rule: AlertRule, facts: Facts, value_of: Callable[..., float | None], text: Callable[..., str]) -> Readings:
+def _of_nodes(
+    rule: AlertRule, facts: Facts, value_of: Callable[[NodeFact], float | None], text: Callable[[NodeFact, float], str]
+) -> Readings:
     """Returns a reading for each living node that has a value."""
     if facts.nodes is None:
         return None

@@ -91,7 +91,7 @@ KINDS: dict[Kind, About] = {
     ),
     Kind.CAPACITY: About("use of the store's limit of jobs or of their memory", "%", 80, None, 60, _W, True),
     Kind.SATURATION: About("places for attempts of a node that are in use", "%", 80, None, 300, _W, True),
-    Kind.ORPHANS: About("executions of expired nodes that no node has taken over", "executions", 0, None, 300, _C, True),
+    Kind.ORPHANS: About("executions of expired nodes that were not taken over", "executions", 0, None, 300, _C, True),
     Kind.NODE_GONE: About("time since a node that did not leave was last seen", "s", 15, None, 0, _C, True),
     Kind.SCHEDULER_STOPPED: About("how long the earliest timer is overdue", "s", 60, None, 30, _C, True),
     Kind.TURN_ERRORS: About("services of a node whose last turn failed", "services", 0, None, 30, _W, True),
@@ -99,9 +99,7 @@ KINDS: dict[Kind, About] = {
     Kind.DATABASE_GONE: About("time for which a node can't use the database", "s", 0, None, 15, _C, True),
 }  # fmt: skip
 
-Days = Annotated[
-    tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...], Meta(min_length=1, max_length=7)
-]
+Days = Annotated[tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...], Meta(min_length=1, max_length=7)]
 EVERY_DAY: tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...] = (
     "mon", "tue", "wed", "thu", "fri", "sat", "sun",
 )  # fmt: skip

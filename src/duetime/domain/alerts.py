@@ -106,11 +106,11 @@ def reading(rule: AlertRule, subject: str, value: float, summary: str) -> Readin
 
 def evaluate(
     rule: AlertRule, tenant: str, readings: Iterable[Reading], known: Sequence[Alert], silences: Sequence[Silence],
-    channels: Sequence[str], now: int, new_id: Callable[[], str],
+    channels: Sequence[str], now: int, new_id: Callable[[], str], *, is_mute: bool = False,
 ) -> Decision:  # fmt: skip
     """Returns what becomes of the open alerts `known` of a rule, which is filled.
 
-    `channels`: all of the tenant, for a rule that names none. `new_id`: of a new alert.
+    `channels`: all of the tenant, for a rule that names none. `new_id`: of a new alert. `is_mute`: no notices now.
     """
     before = {alert.subject: alert for alert in known if alert.state is not AlertState.RESOLVED}
     seen, omitted = _bounded(readings, before)
@@ -118,7 +118,7 @@ def evaluate(
     after += [_settle(alert, now) for subject, alert in before.items() if subject not in seen]
     alive = [alert for alert in after if alert is not None]
     alive += [alert for alert in known if alert.state is AlertState.RESOLVED]  # whose end is still to be told
-    told, tellings = _tell(rule, alive, silences, tuple(rule.channels or channels), now)
+    told, tellings = (alive, []) if is_mute else _tell(rule, alive, silences, tuple(rule.channels or channels), now)
     was = {alert.alert_id: alert for alert in known}
     return Decision(
         tuple(alert for alert in told if alert != was.get(alert.alert_id)),
@@ -128,17 +128,21 @@ def evaluate(
     )  # fmt: skip
 
 
-def end_all(known: Sequence[Alert], now: int) -> Decision:
-    """Returns the decision for the open alerts of a rule that is removed or off: they end, and that is told at once."""
+def end_all(known: Sequence[Alert], now: int, *, is_mute: bool = False) -> Decision:
+    """Returns the decision for the open alerts of a rule that is removed or off: they end, and that is told at once.
+
+    `is_mute`: no notices now.
+    """
     settled = [_settle(alert, now) if alert.state is not AlertState.RESOLVED else alert for alert in known]
     over = [alert for alert in settled if alert is not None]
     tellings = [
         Telling(alert.told, alert.rule, alert.subject, alert.severity, "resolved", (), (alert,))
-        for alert in over if alert.told
+        for alert in over if alert.told and not is_mute
     ]  # fmt: skip
     was = {alert.alert_id: alert for alert in known}
+    ended = [_told(alert, (), now) if alert.told and not is_mute else alert for alert in over]
     return Decision(
-        tuple(_told(alert, (), now) if alert.told else alert for alert in over),
+        tuple(alert for alert in ended if alert != was[alert.alert_id]),
         tuple(was.keys() - {alert.alert_id for alert in over}),
         tuple(alert for alert in over if _has_moved(alert, was.get(alert.alert_id))),
         tuple(tellings),
@@ -172,7 +176,9 @@ def _step(
     elif one.is_good or (alert.state is AlertState.PENDING and not one.is_bad):
         return _settle(alert, now, one)
     alert = msgspec.structs.replace(
-        alert, since=min(alert.since, now), severity=rule.severity or alert.severity  # the clock may be set back
+        alert,
+        since=min(alert.since, now),
+        severity=rule.severity or alert.severity,  # the clock may be set back
     )
     if alert.state is AlertState.PENDING and now - alert.since >= (rule.for_seconds or 0) * SECOND:
         return msgspec.structs.replace(

@@ -35,9 +35,7 @@ class Silence(msgspec.Struct, frozen=True, array_like=True):
 
     def covers(self, rule: str, subject: str, now: int) -> bool:
         """Returns whether it holds back notices of this alert now."""
-        return (
-            self.begins_at <= now < self.ends_at and self.rule in ("", rule) and self.subject in ("", subject)
-        )
+        return self.begins_at <= now < self.ends_at and self.rule in ("", rule) and self.subject in ("", subject)
 
 
 def is_silenced(silences: Iterable[Silence], rule: str, subject: str, now: int) -> bool:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import structlog
 
 from duetime.domain.alert_facts import (
+    RECENT_SECONDS,
     Burn,
     CertificateFact,
     Ended,
@@ -43,6 +44,8 @@ MOST_JOBS = 100  # of the scope of one rule
 PAGE = 1000
 MOST_EXPECTED = 100_000  # jobs with expect_every, of all tenants
 JOBS_EVERY = 15 * SECOND  # jobs of scopes are read this often, and not every turn
+LONG_EVERY = 60 * SECOND
+LONG_A_TURN = 20  # tenants with long windows whose statistics are read in one turn
 SCOPES_A_TURN = 50  # rules whose jobs are read in one turn
 WAITED = SECOND  # an execution that waits for less is on its way
 
@@ -74,17 +77,18 @@ class FactsReader:
         self._expected: dict[str, list[WatchedJob]] | None = None
         self._expected_at = 0
         self._jobs: dict[tuple[str, str], tuple[AlertRule, int, list[WatchedJob]]] = {}  # by tenant and rule
+        self._long: dict[str, tuple[float, int, Mapping[tuple[str, str], Sequence[Ended]]]] = {}  # by tenant
         self._failed: set[str] = set()  # parts that could not be read the last time
 
-    async def read(self, window_seconds: float, subjects: bool) -> Facts:
-        """Returns all facts but the jobs of rules (`read_jobs`). `window_seconds`: the longest window of a rule.
+    async def read(self, *, has_subjects: bool) -> Facts:
+        """Returns the facts of all tenants. `has_subjects`: whether a rule is about a job or a tag.
 
-        `subjects`: whether a rule is about a job or a tag.
+        The facts of single rules are apart: `read_jobs` and `read_long`.
         """
         now = self._clock.now()
         return Facts(
             now,
-            ended=await self._part("statistics", self._read_ended(now, window_seconds, subjects)),
+            ended=await self._part("statistics", self._read_ended(_recent(now, has_subjects))),
             waiting=await self._part("waiting", self._read_waiting(now)),
             expected=await self._part("expected", self._read_expected(now)),
             circuits=await self._part("circuits", self._read_circuits()),
@@ -107,10 +111,7 @@ class FactsReader:
         self._failed.discard(name)
         return found
 
-    async def _read_ended(self, now: int, window_seconds: float, subjects: bool) -> dict[tuple[str, str], list[Ended]]:
-        query = StatisticsQuery(
-            since=now - round(window_seconds * SECOND), until=now + 1, subject=None if subjects else ""
-        )
+    async def _read_ended(self, query: StatisticsQuery) -> dict[tuple[str, str], list[Ended]]:
         return by_subject(
             Ended(
                 row.bucket_at, row.span, row.tenant, row.subject, row.tally.completed, row.tally.failures,
@@ -178,24 +179,37 @@ class FactsReader:
         due_at = await self._store.next_due_at()
         return 0 if due_at is None else max(0, now - due_at)
 
-    # Jobs of the scopes of rules
+    # Facts of single rules: of a few of them they are read again in each turn
+
+    async def read_long(self, rules: Rules) -> dict[str, Mapping[tuple[str, str], Sequence[Ended]]]:
+        """Returns by tenant the statistics of the longest window of its rules, if that is long."""
+        now = self._clock.now()
+        windows = {tenant: max(map(_window, own.values()), default=0.0) for tenant, own in rules.items()}
+        long = {tenant: seconds for tenant, seconds in windows.items() if seconds > RECENT_SECONDS}
+        self._long = {tenant: kept for tenant, kept in self._long.items() if long.get(tenant) == kept[0]}
+        due = [tenant for tenant in long if not _is_fresh(self._long.get(tenant), now, LONG_EVERY)]
+        for tenant in sorted(due, key=lambda tenant: self._long[tenant][1] if tenant in self._long else 0)[
+            :LONG_A_TURN
+        ]:
+            query = StatisticsQuery(
+                since=now - round(long[tenant] * SECOND), until=now + 1, tenant=tenant, subject=None
+            )
+            if (found := await self._part("long statistics", self._read_ended(query))) is not None:
+                self._long[tenant] = long[tenant], now, found
+        return {tenant: kept[2] for tenant, kept in self._long.items()}
 
     async def read_jobs(self, rules: Rules) -> dict[tuple[str, str], Sequence[WatchedJob]]:
-        """Returns the jobs of rules about a job or a tag; of a few rules they are read again in each turn."""
+        """Returns the jobs of rules about a job or a tag, by tenant and name of the rule."""
         now = self._clock.now()
         wanted = {
-            (tenant, name): rule
-            for tenant, own in rules.items()
-            for name, rule in own.items()
-            if rule.enabled and rule.scope != "all" and rule.kind in (Kind.NOT_RUN, Kind.NO_SUCCESS)
+            (tenant, name): rule for tenant, own in rules.items() for name, rule in own.items() if _needs_jobs(rule)
         }
         self._jobs = {key: kept for key, kept in self._jobs.items() if wanted.get(key) == kept[0]}
-        due = [key for key in wanted if key not in self._jobs or abs(now - self._jobs[key][1]) >= JOBS_EVERY]
-        for key in sorted(due, key=lambda key: self._jobs[key][1] if key in self._jobs else 0)[:SCOPES_A_TURN]:
-            found = await self._part(f"jobs of {key[1]}", self._read_scope(key[0], wanted[key]))
-            if found is None:
-                self._jobs.pop(key, None)
-            else:
+        due = [key for key in wanted if not _is_fresh(self._jobs.get(key), now, JOBS_EVERY)]
+        due.sort(key=lambda key: self._jobs[key][1] if key in self._jobs else 0)
+        for key in due[:SCOPES_A_TURN]:
+            found = await self._part("jobs", self._read_scope(key[0], wanted[key]))
+            if found is not None:
                 self._jobs[key] = wanted[key], now, found
         return {key: kept[2] for key, kept in self._jobs.items()}
 
@@ -221,9 +235,28 @@ class FactsReader:
         )  # fmt: skip
 
 
+def _recent(now: int, has_subjects: bool) -> StatisticsQuery:
+    since = now - round(RECENT_SECONDS * SECOND)
+    return StatisticsQuery(since=since, until=now + 1, subject=None if has_subjects else "")
+
+
+def _window(rule: AlertRule) -> float:
+    """Returns the seconds of statistics that a rule, which is filled, needs."""
+    return rule.window_seconds or 0.0 if rule.enabled and rule.kind in _BY_STATISTICS and not _needs_jobs(rule) else 0.0
+
+
+def _needs_jobs(rule: AlertRule) -> bool:
+    return rule.enabled and rule.scope != "all" and rule.kind in (Kind.NOT_RUN, Kind.NO_SUCCESS)
+
+
+_BY_STATISTICS = frozenset({Kind.FAILURE_RATIO, Kind.LATENESS_P99, Kind.DEAD_LETTERS, Kind.NO_SUCCESS})
+
+
+def _is_fresh(kept: tuple[object, int, object] | None, now: int, every: int) -> bool:
+    return kept is not None and abs(now - kept[1]) < every
+
+
 def _origin(url: str) -> str:
     """Returns the URL without its path, which may hold a secret."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.hostname or ''}" + (f":{parts.port}" if parts.port else "")
-
-

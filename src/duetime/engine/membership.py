@@ -260,7 +260,7 @@ class Membership(Service):
         return view
 
     def _look_at_writes(self) -> None:
-        """Drops the roles of owners while the store accepts no writes of this node, so that other nodes take its shards."""
+        """Drops the roles of owners while the store accepts no writes of this node: other nodes take its shards."""
         now, may_own = self._clock.monotonic(), self._may_own
         self._writing = self._writing.seen(self._writes(), now)
         self._may_own = self._writing.may_own(self._registry.ttl_seconds, now)

@@ -15,7 +15,9 @@ from duetime.domain.errors import TimedOut
 from duetime.domain.execution import Claim
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
-from duetime.domain.lease import TIMER, runs_housekeeping
+from duetime.domain.lease import ALERTS, TIMER, runs_housekeeping
+from duetime.engine.alert_facts import FactsReader
+from duetime.engine.alerts import Alerts
 from duetime.engine.attempt_runner import AttemptRunner
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
@@ -182,6 +184,13 @@ class Term:
             is_clock_right=membership.is_clock_right,
             rests_until=retention_rests_until,
         )  # fmt: skip
+        facts = FactsReader(store, clock, settings.capacity, lambda: membership.view)
+        self.alerts = Alerts(
+            store, clock, node, facts, around.events, around.random_bytes, around.telemetry, settings.operator_tenant,
+            view=lambda: membership.view,
+            is_trusted=is_trusted,
+            due_hint=self.due_hint,
+        )  # fmt: skip
         self.services = self._list_services(roles)
 
     def _list_services(self, roles: Collection[str]) -> list[Service]:
@@ -193,6 +202,7 @@ class Term:
         services += [self.stopper] if WORKER in roles and is_shared else []
         services += [self.write_probe] if is_shared else []
         services += [self.timer, self.retention] if TIMER in roles else []
+        services += [self.alerts] if ALERTS in roles else []
         return services
 
     async def load(self) -> None:
@@ -219,7 +229,7 @@ class Term:
         self.worker_gateway.polls.close()
         own = (
             self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
-            self.ledger_check, self.write_probe,
+            self.ledger_check, self.write_probe, self.alerts,
         )  # fmt: skip
         await steps.run(settled([service.stop() for service in own]))
         never_started, slots = await self.dispatcher.drain(steps.time_to_drain(drain_seconds))

@@ -44,8 +44,8 @@ from duetime.ports.records import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
-    WatchedJob,
     Totals,
+    WatchedJob,
     WorkerRecord,
 )
 

@@ -44,8 +44,8 @@ from duetime.ports.store import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
-    WatchedJob,
     Totals,
+    WatchedJob,
     WorkerRecord,
 )
 from duetime.store.decoding import decode, decode_held, expired_claims, read_specs
@@ -308,9 +308,7 @@ class StoreReads(ABC, Generic[Group, Block]):
         )  # fmt: skip
 
     async def list_silences(self, tenant: str | None, now: int, limit: int) -> list[Silence]:
-        return await self._read(
-            self._reads_of(tenant), "list_silences", Silence, tenant=tenant, now=now, limit=limit
-        )
+        return await self._read(self._reads_of(tenant), "list_silences", Silence, tenant=tenant, now=now, limit=limit)
 
     async def list_alerts(self, tenant: str, limit: int) -> list[Alert]:
         return await self._read(self._people_reads, "list_alerts_of", Alert, tenant=tenant, limit=limit)
