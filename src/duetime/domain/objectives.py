@@ -20,8 +20,10 @@ from typing import NamedTuple
 import msgspec
 
 from duetime.domain.durations import parse_duration
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.domain.job import JobSpec, Slo
+from duetime.domain.states import ErrorType, Trigger
 
 WINDOWS = (HOUR, 30 * DAY)  # bounds of `slo.window`; statistics are kept for longer
 EXPECTED = (SECOND, 400 * DAY)  # bounds of `expect_every`
@@ -140,6 +142,22 @@ def watched_row(job_id: str, tenant: str, now: int, spec: JobSpec) -> tuple[str,
 def is_on_time(lateness: int, slo: Slo) -> bool:
     """Returns whether a first attempt that started `lateness` ms after its instant met the lateness objective."""
     return slo.lateness_seconds is None or lateness <= slo.lateness_seconds * SECOND
+
+
+def punctuality(results: Iterable[tuple[Claim, AttemptEnd]]) -> tuple[int, int]:
+    """Returns how many first attempts met the lateness objective of their job, and how many did not."""
+    on_time = late = 0
+    for claim, end in results:
+        slo = claim.spec.slo
+        if slo is None or slo.lateness_seconds is None or claim.attempt != 1 or claim.trigger is Trigger.RETRY:
+            continue
+        if end.started_at is None:
+            late += end.error_type is ErrorType.LEASE_LOST
+        elif is_on_time(end.started_at - claim.scheduled_at, slo):
+            on_time += 1
+        else:
+            late += 1
+    return on_time, late
 
 
 def counted(samples: Iterable[Sample], span: int, now: int) -> Counted:
