@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from duetime.domain.instants import HOUR
@@ -28,6 +28,23 @@ class Standing(NamedTuple):
     objective: Objective
     budget: Budget
     burning: Burning | None
+
+
+class JobStanding(NamedTuple):
+    tenant: str
+    job_id: str
+    name: str
+    standing: Standing
+
+
+def worst_of(standings: Iterable[JobStanding], limit: int) -> list[JobStanding]:
+    """Returns those with the least budget left; among equals those that burn fastest."""
+    return sorted(standings, key=_left)[:limit]
+
+
+def _left(one: JobStanding) -> tuple[float, float, str, str]:
+    budget = one.standing.budget
+    return budget.left, -max(budget.burn_rate.values()), one.job_id, one.standing.objective.kind
 
 
 def subject_of(job_id: str) -> str:

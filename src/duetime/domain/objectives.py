@@ -13,7 +13,7 @@ bad executions in it, divided by that allowance: at 1 the budget lasts exactly f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -205,9 +205,3 @@ def burning(objective: Objective, samples: Sequence[Sample], now: int) -> Burnin
         if min(rates) >= rule.rate:
             return Burning(rule, *rates)
     return None
-
-
-def worst_first(budgets: Mapping[str, Budget], limit: int) -> list[tuple[str, Budget]]:
-    """Returns the budgets with the least left; among equals those that burn fastest."""
-    order = sorted(budgets.items(), key=lambda item: (item[1].left, -max(item[1].burn_rate.values()), item[0]))
-    return order[:limit]

@@ -23,6 +23,7 @@ from duetime.engine.claimer import Claimer
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.ledger_check import LedgerCheck
 from duetime.engine.membership import Membership
+from duetime.engine.objectives import Objectives
 from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
@@ -182,6 +183,7 @@ class Term:
             is_clock_right=membership.is_clock_right,
             rests_until=retention_rests_until,
         )  # fmt: skip
+        self.objectives = Objectives(store, clock, around.telemetry, does_housekeeping)
         self.services = self._list_services(roles)
 
     def _list_services(self, roles: Collection[str]) -> list[Service]:
@@ -192,7 +194,7 @@ class Term:
         services += [self.claimer, self.ledger_check] if WORKER in roles else []
         services += [self.stopper] if WORKER in roles and is_shared else []
         services += [self.write_probe] if is_shared else []
-        services += [self.timer, self.retention] if TIMER in roles else []
+        services += [self.timer, self.retention, self.objectives] if TIMER in roles else []
         return services
 
     async def load(self) -> None:
@@ -219,7 +221,7 @@ class Term:
         self.worker_gateway.polls.close()
         own = (
             self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
-            self.ledger_check, self.write_probe,
+            self.ledger_check, self.write_probe, self.objectives,
         )  # fmt: skip
         await steps.run(settled([service.stop() for service in own]))
         never_started, slots = await self.dispatcher.drain(steps.time_to_drain(drain_seconds))

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from duetime.domain.budgets import JobStanding
 from duetime.domain.commands import Command
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import AttemptEnd, Claim
@@ -77,6 +78,12 @@ class TakenOver(Emitted, frozen=True, gc=False):
 
     at: int
     returned: int
+
+
+class ObjectivesRead(Emitted, frozen=True, gc=False):
+    """Objectives: the standings of all known jobs, after some of them were read again. Only on the node that reads."""
+
+    standings: Sequence[JobStanding]
 
 
 class NotificationRefused(Emitted, frozen=True, gc=False):
