@@ -145,7 +145,7 @@ def merged_places(reports: Iterable[Sequence[PlaceUse]], tenant: str | None) -> 
 
 
 def _failing(results: Sequence[Result]) -> list[JobTrouble]:
-    """Returns the jobs of a page that failed most, of each tenant. A page without failures costs one comparison each."""
+    """Returns the jobs of a page that failed most, of each tenant. Without failures: one comparison each."""
     failed = [result for result in results if result[1].error_type is not None]
     if not failed:
         return []

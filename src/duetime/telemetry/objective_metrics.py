@@ -18,7 +18,7 @@ class ObjectiveMetrics:
     def __init__(self, registry: CollectorRegistry, telemetry: Telemetry) -> None:
         self._left = Gauge(
             "duetime_slo_error_budget_left_ratio",
-            f"share of the error budget that is left, of the {MOST_OBJECTIVES} objectives with least; below 0: overspent",
+            f"share of the error budget left, of the {MOST_OBJECTIVES} objectives with least; below 0: overspent",
             LABELS, registry=registry,
         )  # fmt: skip
         self._burn = Gauge(

@@ -56,7 +56,7 @@ async def test_they_are_read_page_by_page(store: Store):
 
 
 async def test_many_are_created_at_once(store: Store):
-    jobs = tuple([*(new_job(spec(expect_every=f"{hours}h")) for hours in range(1, 6)), new_job(spec())])
+    jobs = (*(new_job(spec(expect_every=f"{hours}h")) for hours in range(1, 6)), new_job(spec()))
     assert await one(store, c.CreateJobs(NOW, jobs)) is None
     assert [job.expect_every for job in await watched(store)] == ["1h", "2h", "3h", "4h", "5h"]
 
