@@ -20,6 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from duetime.domain.durations import parse_duration
+from duetime.domain.errors import Conflict
 from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.domain.job import JobSpec, Slo
@@ -27,6 +28,8 @@ from duetime.domain.states import ErrorType, Trigger
 
 WINDOWS = (HOUR, 30 * DAY)  # bounds of `slo.window`; statistics are kept for longer
 EXPECTED = (SECOND, 400 * DAY)  # bounds of `expect_every`
+MOST_WITH_SLO = 100  # jobs of a tenant
+MOST_EXPECTED = 1000  # jobs of a tenant with `expect_every`
 FAULTS = frozenset({"missed", "circuit_open"})  # reasons of skips that nobody chose
 
 BURN_SPANS = {"5m": 5 * MINUTE, "30m": 30 * MINUTE, "1h": HOUR, "6h": 6 * HOUR, "3d": 3 * DAY}
@@ -137,6 +140,15 @@ def watched_row(job_id: str, tenant: str, now: int, spec: JobSpec) -> tuple[str,
     """Returns what the store keeps of a watched job beside its definition."""
     slo = None if spec.slo is None else msgspec.json.encode(spec.slo).decode()
     return job_id, tenant, now, spec.expect_every, slo
+
+
+def check_watched(tenant: str, with_slo: int, expected: int) -> None:
+    """Raises Conflict if a tenant has too many such jobs: each of them is watched all the time."""
+    for number, most, field in ((with_slo, MOST_WITH_SLO, "slo"), (expected, MOST_EXPECTED, "expect_every")):
+        if number > most:
+            raise Conflict(
+                f"tenant {tenant} may have {most:,} jobs with `{field}`; remove the field from jobs that need it less"
+            )
 
 
 def is_on_time(lateness: int, slo: Slo) -> bool:
