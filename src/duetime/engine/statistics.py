@@ -101,7 +101,7 @@ class Collected:
                 specs = [job.spec for job in command.jobs]
             else:
                 specs = [command.spec] if type(command) is ChangeJob else []
-            if any([spec.slo is not None for spec in specs]):
+            if any(spec.slo is not None for spec in specs):
                 self.on_promise()
 
     def _add_resumed(self, command: WithNotifications[object] | ResumeJob, answer: object) -> None:

@@ -14,7 +14,7 @@ class WatchedJobs:
         self._db = statements
 
     async def add(self, jobs: Sequence[tuple[str, str, int, JobSpec]]) -> None:
-        """Adds those of new jobs that are watched: (id, tenant, now, definition). Raises Conflict if they are too many."""
+        """Adds the watched ones of new jobs: (id, tenant, now, definition). Raises Conflict if they are too many."""
         if rows := [watched_row(*job) for job in jobs if is_watched(job[3])]:
             ids, tenants, sinces, expectations, slos = zip(*rows, strict=True)
             await self._db.run(

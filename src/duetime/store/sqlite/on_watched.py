@@ -14,7 +14,7 @@ class WatchedJobs:
         self._db = statements
 
     def add(self, jobs: Sequence[tuple[str, str, int, JobSpec]]) -> None:
-        """Adds those of new jobs that are watched: (id, tenant, now, definition). Raises Conflict if they are too many."""
+        """Adds the watched ones of new jobs: (id, tenant, now, definition). Raises Conflict if they are too many."""
         if rows := [watched_row(*job) for job in jobs if is_watched(job[3])]:
             self._db.run("set_watched", jobs=page(rows))
             for tenant in {row[1] for row in rows}:
