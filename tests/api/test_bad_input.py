@@ -137,12 +137,16 @@ class TestFields:
             assert says in said
 
     def test_the_error_for_an_unknown_field_of_an_objective_names_the_known_ones(self, person: Person) -> None:
-        said = refused(person.client.post("/jobs", person.body(slo={"sucess": 99})), 400, "INVALID_REQUEST", "/slo/sucess")
+        said = refused(
+            person.client.post("/jobs", person.body(slo={"sucess": 99})), 400, "INVALID_REQUEST", "/slo/sucess"
+        )
         assert "did you mean 'success'?" in said
         said = refused(person.client.post("/jobs", person.body(slo={"zzz": 99})), 400, "INVALID_REQUEST", "/slo/zzz")
         assert "lateness_seconds, on_time, success, window" in said
         job_id = person.create()
-        refused(person.client.patch(f"/jobs/{job_id}", {"slo": {"sucess": None}}), 400, "INVALID_REQUEST", "/slo/sucess")
+        refused(
+            person.client.patch(f"/jobs/{job_id}", {"slo": {"sucess": None}}), 400, "INVALID_REQUEST", "/slo/sucess"
+        )
 
     def test_a_type_that_is_off_is_refused_with_the_setting_that_turns_it_on(self, person: Person) -> None:
         answer = person.client.post("/jobs", person.body(type="script", payload={"argv": ["true"]}))

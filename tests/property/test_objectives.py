@@ -8,6 +8,7 @@ from itertools import pairwise
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from duetime.domain.budgets import JobStanding, Standing, worst_of
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.domain.job import Slo
 from duetime.domain.objectives import (
@@ -23,7 +24,6 @@ from duetime.domain.objectives import (
     burning,
     counted,
     objectives_of,
-    worst_first,
 )
 
 NOW = 1_767_225_600_000
@@ -100,11 +100,14 @@ def test_a_longer_span_counts_at_least_as_much(samples: list[Sample]):
     assert all(one.good <= more.good and one.bad <= more.bad for one, more in pairwise(counts))
 
 
-@given(st.dictionaries(st.text(max_size=3), st.floats(-9, 1), max_size=30), st.integers(0, 20))
-def test_the_worst_budgets_are_those_with_the_least_left(left: dict[str, float], limit: int):
-    budgets = {job: Budget(0, 0, None, value, 0, {"1h": 0.0}) for job, value in left.items()}
-    found = worst_first(budgets, limit)
-    assert [budget.left for _, budget in found] == sorted(left.values())[:limit]
+@given(st.lists(st.floats(-9, 1), max_size=30), st.integers(0, 20))
+def test_the_worst_budgets_are_those_with_the_least_left(lefts: list[float], limit: int):
+    objective = Objective(ObjectiveKind.SUCCESS, 99.0, DAY)
+    known = [
+        JobStanding("acme", str(number), "", Standing(objective, Budget(0, 0, None, left, 0, {"1h": 0.0}), None))
+        for number, left in enumerate(lefts)
+    ]
+    assert [one.standing.budget.left for one in worst_of(known, limit)] == sorted(lefts)[:limit]
 
 
 @given(st.floats(0.1, 100), targets, targets)

@@ -78,6 +78,7 @@ _TABLES = (
     "open_runs",
     "attempts",
     "chains",
+    "watched_jobs",
     "skips",
     "counters",
     "idempotency_keys",

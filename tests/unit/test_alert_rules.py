@@ -72,7 +72,7 @@ CASES: dict[Kind, tuple[Facts, Facts]] = {
         Facts(NOW, certificates=[CertificateFact(TENANT, "x", NOW + 13 * DAY)]),
         Facts(NOW, certificates=[CertificateFact(TENANT, "x", NOW + 90 * DAY)]),
     ),
-    Kind.BURN_RATE: (Facts(NOW, burns=[Burn(TENANT, "j", "report", "success", 20)]), Facts(NOW, burns=[])),
+    Kind.BURN_RATE: (Facts(NOW, burns=[Burn(TENANT, "j", "report", "success", 6, 20)]), Facts(NOW, burns=[])),
     Kind.CAPACITY: (Facts(NOW, capacity=[Use("jobs", 81, 100)]), Facts(NOW, capacity=[Use("jobs", 10, 100)])),
     Kind.SATURATION: (
         Facts(NOW, nodes=[node(in_flight=90, limit=100)]), Facts(NOW, nodes=[node(in_flight=9, limit=100)]),
@@ -179,7 +179,7 @@ def test_the_defaults_are_valid_and_their_names_are_stable() -> None:
         assert rule.description
     assert [rule.name for rule in OF_TENANTS] == [
         "failures", "queue-build-up", "lateness", "lateness-high", "not-run", "dead-letters", "circuit-open",
-        "certificate", "burn-rate",
+        "certificate", "burn-rate", "burn-rate-fast",
     ]  # fmt: skip
     assert [rule.name for rule in OF_CLUSTER] == [
         "capacity", "capacity-critical", "saturation", "saturation-critical", "orphans", "node-gone",

@@ -26,7 +26,8 @@ SUCCESS = Objective(ObjectiveKind.SUCCESS, 99.0, 30 * DAY)
 
 
 @pytest.mark.parametrize(
-    ("text", "duration"), [("90s", 90 * SECOND), ("30m", 30 * MINUTE), ("25h", 25 * HOUR), (" 7 D ", 7 * DAY), ("2w", 14 * DAY)]
+    ("text", "duration"),
+    [("90s", 90 * SECOND), ("30m", 30 * MINUTE), ("25h", 25 * HOUR), (" 7 D ", 7 * DAY), ("2w", 14 * DAY)],
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, duration: int):
     assert parse_duration(text, 1, 400 * DAY) == duration
@@ -83,10 +84,13 @@ def minutes(bad_per_minute: int, since: int, until: int = 0) -> list[Sample]:
     ("samples", "severity"),
     [
         (minutes(20, 60), "critical"),  # 20 times as fast for an hour
-        (minutes(100, 2) + minutes(0, 60, 2), None),  # two bad minutes are not yet a bad hour
-        (minutes(20, 60, 10) + minutes(0, 10), "critical"),  # over an hour ago it began, and half an hour still shows it
+        (minutes(100, 2) + minutes(0, 3 * 24 * 60, 2), None),  # two bad minutes are not yet a bad hour
+        (minutes(20, 60, 10) + minutes(0, 10), "critical"),  # half an hour still shows it
         (minutes(7, 360), "critical"),
-        (minutes(20, 90, 31) + minutes(0, 31), None),  # it is over: the short spans say so
+        (
+            minutes(20, 90, 31) + minutes(0, 31) + minutes(0, 3 * 24 * 60, 90),
+            None,
+        ),  # it is over: the short spans say so
         (minutes(2, 3 * 24 * 60), "warning"),
         (minutes(0, 3 * 24 * 60), None),
         ([Sample(NOW - MINUTE, MINUTE, 0, 1)], None),  # one failure is no rate

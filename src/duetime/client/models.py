@@ -57,8 +57,9 @@ __all__ = [
     "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "Job", "JobGlance", "JobMessage", "JobPage",
     "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node",
     "Objective", "ObjectiveWord", "OtherSigningKey", "OwnStanding", "Page", "Preview", "QueuedRun", "Redriven",
-    "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Skipped", "Slo", "StandingWord", "StateWord", "StatusWord", "Subscription", "SubscriptionList",
-    "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "WorkerEntry", "WorkerList",
+    "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Skipped", "Slo", "StandingWord", "StateWord",
+    "StatusWord", "Subscription", "SubscriptionList", "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord",
+    "Webhooks", "Why", "WorkerEntry", "WorkerList",
 ]  # fmt: skip
 
 

@@ -86,13 +86,17 @@ class CertificateFact(NamedTuple):
 
 
 class Burn(NamedTuple):
-    """A job burns the error budget of an objective so fast that one of the rules of `domain.objectives` holds."""
+    """A job burns the error budget of an objective so fast that one of the rules of `domain.objectives` holds.
+
+    `rate`: of that rule. `actual`: the job's rate over the rule's long span.
+    """
 
     tenant: str
     job_id: str
     name: str
     objective: str
     rate: float
+    actual: float
 
 
 class Use(NamedTuple):

@@ -143,7 +143,7 @@ def _burn_rate(rule: AlertRule, tenant: str, facts: Facts) -> Readings:
     return [
         reading(
             rule, f"job:{it.job_id}:{it.objective}", it.rate,
-            f"job '{it.name}' uses up the error budget of its {it.objective} objective {it.rate:.3g} times too fast",
+            f"job '{it.name}' uses up the error budget of its {it.objective} objective {it.actual:.3g} times too fast",
         )
         for it in facts.burns
         if it.tenant == tenant and rule.scope in ("all", f"job:{it.job_id}")

@@ -86,8 +86,8 @@ KINDS: dict[Kind, About] = {
     Kind.CIRCUIT_OPEN: About("targets whose circuit is open", "circuits", 0, None, 0, _W),
     Kind.CERTIFICATE: About("days until a target's certificate ends", "days", 14, None, 0, _W, below=True),
     Kind.BURN_RATE: About(
-        "how fast a job uses up the error budget of its slo; 1 uses it up at the end of its window", "x", 14.4, 3600, 0,
-        _C, scopes=("all", "job"),
+        "the burn-rate rule (1, 6 or 14.4) that holds for an objective of a job's slo", "x", 0, None, 0, _W,
+        scopes=("all", "job"),
     ),
     Kind.CAPACITY: About("use of the store's limit of jobs or of their memory", "%", 80, None, 60, _W, True),
     Kind.SATURATION: About("places for attempts of a node that are in use", "%", 80, None, 300, _W, True),

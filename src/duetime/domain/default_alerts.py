@@ -25,6 +25,10 @@ OF_TENANTS: tuple[AlertRule, ...] = tuple(
         AlertRule("circuit-open", Kind.CIRCUIT_OPEN, description="A target keeps failing and is not called."),
         AlertRule("certificate", Kind.CERTIFICATE, description="The certificate of a target ends within 14 days."),
         AlertRule("burn-rate", Kind.BURN_RATE, description="A job uses up the error budget of its slo too fast."),
+        AlertRule(
+            "burn-rate-fast", Kind.BURN_RATE, threshold=5, severity=Severity.CRITICAL,
+            description="A job uses up the error budget of its slo within days.",
+        ),
     )
 )  # fmt: skip
 

@@ -23,5 +23,7 @@ def parse_duration(text: str, least: int, most: int) -> int:
 
 def format_duration(duration: int) -> str:
     """Returns the duration in the largest unit below a week that divides it."""
-    size, unit = next(pair for pair in ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s")) if not duration % pair[0])
+    size, unit = next(
+        pair for pair in ((DAY, "d"), (HOUR, "h"), (MINUTE, "m"), (SECOND, "s")) if not duration % pair[0]
+    )
     return f"{duration // size}{unit}"

@@ -36,10 +36,28 @@ def endpoint_of(spec: JobSpec, tenant: str) -> int:
             return SCRIPTS
 
 
-def endpoint_of_url(url: str) -> int:
+def target_of(spec: JobSpec) -> str:
+    """Returns what an operator reads for the endpoint: never a path or a query, which may hold secrets."""
+    match spec:
+        case HttpJob():
+            return origin_of(spec.payload.url)
+        case SqlJob():
+            return f"connection {spec.payload.connection}"
+        case PythonJob():
+            return f"function {spec.payload.function}"
+        case _:
+            return "scripts"
+
+
+def origin_of(url: str) -> str:
+    """Returns scheme, host and port."""
     end = url.find("/", 8)  # after the slashes of http:// or https://
     origin = url if end < 0 else url[:end]
-    return _number((origin.split("?", 1)[0] if "?" in origin else origin).lower())
+    return (origin.split("?", 1)[0] if "?" in origin else origin).lower()
+
+
+def endpoint_of_url(url: str) -> int:
+    return _number(origin_of(url))
 
 
 def endpoint_of_connection(tenant: str, connection: str) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from duetime.domain.instants import SECOND
+from duetime.domain.troubles import JobTrouble, PlaceUse
 
 EVERY = 2 * SECOND
 FRESH = 10 * SECOND  # an older report is of a node that has stopped, or that can't write
@@ -29,6 +30,8 @@ class NodeFacts(msgspec.Struct, frozen=True, omit_defaults=True):
     due_buffer: int = 0  # timers that were read ahead
     unwritten: int = 0  # results that wait for the recorder
     failing: tuple[str, ...] = ()  # services whose last turn failed
+    troubles: tuple[JobTrouble, ...] = ()  # the worst jobs of the last minutes
+    places: tuple[PlaceUse, ...] = ()  # the tenants and targets with most executions here
 
 
 class NodeReport(msgspec.Struct, frozen=True, array_like=True):

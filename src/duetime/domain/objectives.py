@@ -13,18 +13,23 @@ bad executions in it, divided by that allowance: at 1 the budget lasts exactly f
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 import msgspec
 
 from duetime.domain.durations import parse_duration
+from duetime.domain.errors import Conflict
+from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.domain.job import JobSpec, Slo
+from duetime.domain.states import ErrorType, Trigger
 
 WINDOWS = (HOUR, 30 * DAY)  # bounds of `slo.window`; statistics are kept for longer
 EXPECTED = (SECOND, 400 * DAY)  # bounds of `expect_every`
+MOST_WITH_SLO = 100  # jobs of a tenant
+MOST_EXPECTED = 1000  # jobs of a tenant with `expect_every`
 FAULTS = frozenset({"missed", "circuit_open"})  # reasons of skips that nobody chose
 
 BURN_SPANS = {"5m": 5 * MINUTE, "30m": 30 * MINUTE, "1h": HOUR, "6h": 6 * HOUR, "3d": 3 * DAY}
@@ -137,9 +142,34 @@ def watched_row(job_id: str, tenant: str, now: int, spec: JobSpec) -> tuple[str,
     return job_id, tenant, now, spec.expect_every, slo
 
 
+def check_watched(tenant: str, with_slo: int, expected: int) -> None:
+    """Raises Conflict if a tenant has too many such jobs: each of them is watched all the time."""
+    for number, most, field in ((with_slo, MOST_WITH_SLO, "slo"), (expected, MOST_EXPECTED, "expect_every")):
+        if number > most:
+            raise Conflict(
+                f"tenant {tenant} may have {most:,} jobs with `{field}`; remove the field from jobs that need it less"
+            )
+
+
 def is_on_time(lateness: int, slo: Slo) -> bool:
     """Returns whether a first attempt that started `lateness` ms after its instant met the lateness objective."""
     return slo.lateness_seconds is None or lateness <= slo.lateness_seconds * SECOND
+
+
+def punctuality(results: Iterable[tuple[Claim, AttemptEnd]]) -> tuple[int, int]:
+    """Returns how many first attempts met the lateness objective of their job, and how many did not."""
+    on_time = late = 0
+    for claim, end in results:
+        slo = claim.spec.slo
+        if slo is None or slo.lateness_seconds is None or claim.attempt != 1 or claim.trigger is Trigger.RETRY:
+            continue
+        if end.started_at is None:
+            late += end.error_type is ErrorType.LEASE_LOST
+        elif is_on_time(end.started_at - claim.scheduled_at, slo):
+            on_time += 1
+        else:
+            late += 1
+    return on_time, late
 
 
 def counted(samples: Iterable[Sample], span: int, now: int) -> Counted:
@@ -187,9 +217,3 @@ def burning(objective: Objective, samples: Sequence[Sample], now: int) -> Burnin
         if min(rates) >= rule.rate:
             return Burning(rule, *rates)
     return None
-
-
-def worst_first(budgets: Mapping[str, Budget], limit: int) -> list[tuple[str, Budget]]:
-    """Returns the budgets with the least left; among equals those that burn fastest."""
-    order = sorted(budgets.items(), key=lambda item: (item[1].left, -max(item[1].burn_rate.values()), item[0]))
-    return order[:limit]

@@ -24,11 +24,13 @@ from duetime.domain.alert_facts import (
     by_subject,
 )
 from duetime.domain.alert_rules import AlertRule, Kind
+from duetime.domain.budgets import JobStanding
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobStatus, JobType
 from duetime.domain.lease import View
+from duetime.domain.node_report import NodeFacts, NodeReport
 from duetime.domain.objectives import expected_by
 from duetime.domain.states import State
 from duetime.domain.statistics import StatisticsQuery
@@ -61,16 +63,22 @@ async def _none() -> None:
 
 
 class FactsReader:
-    """`certificates()` and `burns()`: facts that other parts know; None: not known now."""
+    """`own()`: what this node tells of itself. `certificates()`: those of targets; None: not known now.
+
+    `burns()`: objectives of jobs for which a burn-rate rule holds.
+    """
 
     def __init__(
-        self, store: Store, clock: Clock, capacity: Capacity, view: Callable[[], View | None], *,
+        self, store: Store, clock: Clock, node: int, capacity: Capacity, view: Callable[[], View | None],
+        own: Callable[[], NodeFacts], *,
         certificates: Callable[[], Awaitable[Sequence[CertificateFact] | None]] = _none,
-        burns: Callable[[], Awaitable[Sequence[Burn] | None]] = _none,
+        burns: Callable[[], Sequence[JobStanding]] = list,
     ) -> None:  # fmt: skip
         self._store = store
         self._clock = clock
+        self._node = node
         self._capacity = capacity
+        self._own = own
         self._view = view
         self._certificates = certificates
         self._burns = burns
@@ -93,7 +101,7 @@ class FactsReader:
             expected=await self._part("expected", self._read_expected(now)),
             circuits=await self._part("circuits", self._read_circuits()),
             certificates=await self._part("certificates", self._certificates()),
-            burns=await self._part("burns", self._burns()),
+            burns=[burn for one in self._burns() if (burn := _burn(one)) is not None],
             capacity=await self._part("capacity", self._read_capacity()),
             orphans=await self._part("orphans", self._read_orphans()),
             nodes=await self._part("nodes", self._read_nodes()),
@@ -167,12 +175,14 @@ class FactsReader:
     async def _read_nodes(self) -> list[NodeFact]:
         view = self._view()
         alive = frozenset() if view is None else frozenset(member.node for member in view.members)
+        others = [it for it in await self._store.list_node_reports(MOST_NODES) if it.node != self._node]
+        own = NodeReport(self._node, self._clock.now(), self._own())  # a single node writes no report
         return [
             NodeFact(
                 it.facts.name, it.at, it.node in alive, it.facts.clock_offset_ms, it.facts.in_flight, it.facts.limit,
                 it.facts.failing,
             )
-            for it in await self._store.list_node_reports(MOST_NODES)
+            for it in (own, *others)
         ]  # fmt: skip
 
     async def _read_overdue(self, now: int) -> int:
@@ -254,6 +264,13 @@ _BY_STATISTICS = frozenset({Kind.FAILURE_RATIO, Kind.LATENESS_P99, Kind.DEAD_LET
 
 def _is_fresh(kept: tuple[object, int, object] | None, now: int, every: int) -> bool:
     return kept is not None and abs(now - kept[1]) < every
+
+
+def _burn(one: JobStanding) -> Burn | None:
+    standing, found = one.standing, one.standing.burning
+    if found is None:
+        return None
+    return Burn(one.tenant, one.job_id, one.name, standing.objective.kind, found.rule.rate, found.long_rate)
 
 
 def _origin(url: str) -> str:

@@ -30,9 +30,12 @@ from duetime.domain.errors import QuotaExceeded
 from duetime.domain.ids import make_id
 from duetime.domain.instants import SECOND
 from duetime.domain.lease import View, alerts_owner
+from duetime.domain.node_report import NodeFacts
 from duetime.domain.silences import Silence
 from duetime.engine.alert_facts import FactsReader
+from duetime.engine.objectives import Objectives
 from duetime.engine.service import Service
+from duetime.engine.settings import EngineSettings
 from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store, apply_one, result_of
@@ -231,6 +234,26 @@ class Alerts(Service):
                 break
             after = (page[-1].tenant, page[-1].alert_id)
         return found
+
+
+def make_alerts(
+    store: Store, clock: Clock, node: int, settings: EngineSettings, events: EventHub,
+    random_bytes: Callable[[int], bytes], telemetry: Telemetry, *, view: Callable[[], View | None],
+    own: Callable[[], NodeFacts], is_trusted: Callable[[], bool], due_hint: Callable[[int], None],
+) -> tuple[Alerts, Objectives]:  # fmt: skip
+    """Returns the evaluator, and the service that reads the objectives for its burn rates.
+
+    The owner of the alerts is not always the node that reads objectives for the metrics, and these must not count
+    twice: so this service emits to nobody.
+    """
+    burns = Objectives(store, clock, Telemetry(), lambda: alerts.is_owner)
+    burns.name = "burn rates"
+    facts = FactsReader(store, clock, node, settings.capacity, view, own, burns=burns.burning)
+    alerts = Alerts(
+        store, clock, node, facts, events, random_bytes, telemetry, settings.operator_tenant,
+        view=view, is_trusted=is_trusted, due_hint=due_hint,
+    )  # fmt: skip
+    return alerts, burns
 
 
 def _is_about_a_subject(stored: Mapping[str, Iterable[AlertRule]]) -> bool:

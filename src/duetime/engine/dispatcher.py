@@ -17,7 +17,9 @@ from duetime.domain.endpoints import needs_worker
 from duetime.domain.execution import Claim
 from duetime.domain.fairness import endpoint_share, memory_share
 from duetime.domain.job import HttpJob
+from duetime.domain.troubles import PlaceUse
 from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
+from duetime.engine.places import place_uses
 from duetime.engine.rate_limiter import RateLimiter
 from duetime.ports.executor import NotSent, always
 from duetime.settings.table import DEFAULTS
@@ -298,6 +300,10 @@ class Dispatcher:
 
     def waiting(self) -> int:
         return len(self._queue.waiting)
+
+    def place_uses(self) -> tuple[PlaceUse, ...]:
+        """Returns the tenants and targets with most executions here."""
+        return place_uses(self._queue)
 
     def holds(self, execution_id: str) -> bool:
         """Returns whether the execution waits or runs here. (The recorder holds those that have ended.)"""

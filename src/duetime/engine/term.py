@@ -16,8 +16,8 @@ from duetime.domain.execution import Claim
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import ALERTS, TIMER, runs_housekeeping
-from duetime.engine.alert_facts import FactsReader
-from duetime.engine.alerts import Alerts
+from duetime.domain.node_report import NodeFacts
+from duetime.engine.alerts import make_alerts
 from duetime.engine.attempt_runner import AttemptRunner
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
@@ -25,6 +25,8 @@ from duetime.engine.claimer import Claimer
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.ledger_check import LedgerCheck
 from duetime.engine.membership import Membership
+from duetime.engine.node_reports import NodeReports
+from duetime.engine.objectives import Objectives
 from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
@@ -35,12 +37,15 @@ from duetime.engine.retention import Retention
 from duetime.engine.service import Service
 from duetime.engine.settings import WORKER, EngineSettings
 from duetime.engine.signing import SigningStates
+from duetime.engine.statistics import Collected, Statistics
 from duetime.engine.stop_limit import LEAST_SECONDS, StopSteps, settled
 from duetime.engine.stopper import Stopper
 from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
+from duetime.engine.troubles import TroubleNotes
 from duetime.engine.unanswered import Unanswered
 from duetime.engine.watch import WorkerWatch
+from duetime.engine.watched import WatchedSubjects
 from duetime.engine.worker_gateway import WorkerGateway
 from duetime.engine.write_probe import WriteProbe
 from duetime.events import EventHub
@@ -52,6 +57,7 @@ from duetime.ports.logs import LogStore
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store
 from duetime.ports.vault import Vault
+from duetime.process.loop_lag import LoopLag
 from duetime.telemetry.emitted import ShardsMoved, TurnFailed
 from duetime.telemetry.hub import Telemetry
 
@@ -79,6 +85,9 @@ class Surroundings(msgspec.Struct, frozen=True):
     archive: AuditArchive | None
     redaction: Redaction
     telemetry: Telemetry
+    collected: Collected
+    troubles: TroubleNotes
+    lag: LoopLag
 
     @property
     def is_shared(self) -> bool:
@@ -184,10 +193,18 @@ class Term:
             is_clock_right=membership.is_clock_right,
             rests_until=retention_rests_until,
         )  # fmt: skip
-        facts = FactsReader(store, clock, settings.capacity, lambda: membership.view)
-        self.alerts = Alerts(
-            store, clock, node, facts, around.events, around.random_bytes, around.telemetry, settings.operator_tenant,
+        self.statistics = Statistics(
+            store, clock, around.collected, does_housekeeping, membership.is_clock_right, alone=not around.is_shared
+        )
+        self.node_reports = NodeReports(store, clock, node, self.facts)
+        self._settings = settings
+        self._began_at = clock.now()
+        self.watched = WatchedSubjects(store, clock, around.collected)
+        self.objectives = Objectives(store, clock, around.telemetry, does_housekeeping)
+        self.alerts, self.burns = make_alerts(
+            store, clock, node, settings, around.events, around.random_bytes, around.telemetry,
             view=lambda: membership.view,
+            own=self.facts,
             is_trusted=is_trusted,
             due_hint=self.due_hint,
         )  # fmt: skip
@@ -196,13 +213,13 @@ class Term:
     def _list_services(self, roles: Collection[str]) -> list[Service]:
         is_shared = self._around.is_shared
         services: list[Service] = [self.membership, self.subscribers, self.signing]
-        services += [self.recorder, self.watch, self.reconciler]
+        services += [self.recorder, self.watch, self.reconciler, self.statistics, self.watched]
         services += [self.breaker] if self.breaker.is_on else []
         services += [self.claimer, self.ledger_check] if WORKER in roles else []
         services += [self.stopper] if WORKER in roles and is_shared else []
-        services += [self.write_probe] if is_shared else []
-        services += [self.timer, self.retention] if TIMER in roles else []
-        services += [self.alerts] if ALERTS in roles else []
+        services += [self.write_probe, self.node_reports] if is_shared else []
+        services += [self.timer, self.retention, self.objectives] if TIMER in roles else []
+        services += [self.alerts, self.burns] if ALERTS in roles else []
         return services
 
     async def load(self) -> None:
@@ -229,7 +246,8 @@ class Term:
         self.worker_gateway.polls.close()
         own = (
             self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
-            self.ledger_check, self.write_probe, self.alerts,
+            self.ledger_check, self.write_probe, self.node_reports, self.objectives, self.watched,
+            self.alerts, self.burns,
         )  # fmt: skip
         await steps.run(settled([service.stop() for service in own]))
         never_started, slots = await self.dispatcher.drain(steps.time_to_drain(drain_seconds))
@@ -241,6 +259,7 @@ class Term:
             log.warning("claims were released unstarted", count=len(never_started))
         await steps.run(self.recorder.stop(), LEAST_SECONDS)
         await steps.run(self.breaker.stop())
+        await steps.run(self.statistics.stop())
 
     async def _give_back(self, claims: Collection[Claim]) -> None:
         """Releases claims, as of now or `scheduled_at` if later: the clock may have been set back since the claim."""
@@ -262,6 +281,28 @@ class Term:
                 continue
             left = left[len(page) :]
             self._around.bus.send(Hint(waiting_at=min(by_instant)))
+
+    def facts(self) -> NodeFacts:
+        """Returns what this node tells the others about itself."""
+        membership, settings = self.membership, self._settings
+        return NodeFacts(
+            name=settings.node_name,
+            version=settings.version,
+            roles=tuple(sorted(settings.roles)),
+            started_at=self._began_at,
+            standing=membership.standing,
+            shards=len(membership.owned),
+            loop_lag_ms=round(1000 * self._around.lag.seconds, 1),
+            clock_offset_ms=membership.clock_offset,
+            in_flight=self.dispatcher.running(),
+            limit=settings.limits.concurrency,
+            queued=self.dispatcher.waiting(),
+            due_buffer=self.timer.read_ahead(),
+            unwritten=self.recorder.unwritten(),
+            failing=tuple(service.name for service in self.services if service.failure),
+            troubles=self._around.troubles.worst(self._around.clock.now()),
+            places=self.dispatcher.place_uses(),
+        )
 
     # Hints: from the parts of this term, from the API and from other nodes
 

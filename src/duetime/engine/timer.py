@@ -101,6 +101,10 @@ class Timer(Service):
         self._second.hint(due_at)
         return self._buffer.hint(due_at)
 
+    def read_ahead(self) -> int:
+        """Returns how many timers are held that were read before they are due."""
+        return self._buffer.held()
+
     def quiet_for(self) -> int:
         """Returns for how many ms no timer will be due, as far as is known. Timers of a crowding tenant don't count."""
         now = self._clock.now()

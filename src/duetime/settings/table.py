@@ -133,7 +133,7 @@ class Settings(GivenTexts):
     )
     jwt_issuer = Setting("duetime", read.claim, "the required issuer of a token: its iss; empty: not checked")
     operator_tenant = Setting(
-        "", read.tenant_or_none, "the tenant whose admins see figures of the whole cluster; empty: nobody, with identity"
+        "", read.tenant_or_none, "the tenant whose admins see figures of all tenants; empty: with identity, nobody"
     )
     jwt_audience = Setting("duetime", read.claim, "the required audience of a token: its aud; empty: not checked")
     tenant_keys_limit = Setting("500", read.count, "API keys of one tenant that are neither revoked nor expired")

@@ -17,7 +17,10 @@ MOST_ROLLED_KEYS = 2 * MOST_KEYS  # of one bucket, whatever the number of nodes
 
 
 def read_rows(rows: Iterable[Sequence[Any]]) -> list[StatisticsRow]:
-    return [StatisticsRow(*row[:6], _decode(row[6])) for row in rows]
+    return [
+        StatisticsRow(span, at, tenant, kind, subject, node, _decode(tally))
+        for span, at, tenant, kind, subject, node, tally in rows
+    ]
 
 
 def columns_of(rows: Sequence[StatisticsRow]) -> dict[str, list[Any]]:
@@ -33,7 +36,7 @@ def columns_of(rows: Sequence[StatisticsRow]) -> dict[str, list[Any]]:
 
 
 def bounds(first_at: int, into: int | None, until: int) -> tuple[int, int]:
-    """Returns the bounds of the buckets that are moved together: those of one bucket of `into`, or all up to `until`."""
+    """Returns the bounds of the buckets that are moved together: those in one bucket of `into`, or all."""
     if into is None:
         return first_at, until
     since = bucket_of(first_at, into)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from duetime.domain.alerts import Alert
+from duetime.domain.budgets import JobStanding
 from duetime.domain.commands import Command
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import AttemptEnd, Claim
@@ -94,6 +95,12 @@ class AlertsEvaluated(Emitted, frozen=True, gc=False):
     firing: int
     omitted: int
     seconds: float
+
+
+class ObjectivesRead(Emitted, frozen=True, gc=False):
+    """Objectives: the standings of all known jobs, after some of them were read again. Only on the node that reads."""
+
+    standings: Sequence[JobStanding]
 
 
 class NotificationRefused(Emitted, frozen=True, gc=False):

@@ -138,7 +138,7 @@ class DefinitionView(JobFields, frozen=True, kw_only=True, tag_field="type"):
     delivery: Delivery
     on: Literal["success", "failure", "any"]
     webhooks: Webhooks
-    slo: Slo | None
+    slo: Slo | None = None
     status: JobStatus
     last_state: State | None
 

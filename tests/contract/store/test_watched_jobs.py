@@ -8,9 +8,11 @@ import pytest
 
 from contract.store.conftest import Raw
 from duetime.domain import commands as c
+from duetime.domain.errors import Conflict
 from duetime.domain.execution import Outcome
 from duetime.domain.instants import DAY, HOUR, MINUTE
 from duetime.domain.job import JobStatus, Slo
+from duetime.domain.objectives import MOST_EXPECTED, MOST_WITH_SLO
 from duetime.domain.states import ErrorType
 from duetime.ports.store import Store, WatchedJob
 from duetime.testing import SUCCESS
@@ -56,7 +58,7 @@ async def test_they_are_read_page_by_page(store: Store):
 
 
 async def test_many_are_created_at_once(store: Store):
-    jobs = tuple([*(new_job(spec(expect_every=f"{hours}h")) for hours in range(1, 6)), new_job(spec())])
+    jobs = (*(new_job(spec(expect_every=f"{hours}h")) for hours in range(1, 6)), new_job(spec()))
     assert await one(store, c.CreateJobs(NOW, jobs)) is None
     assert [job.expect_every for job in await watched(store)] == ["1h", "2h", "3h", "4h", "5h"]
 
@@ -115,3 +117,19 @@ async def test_a_purged_or_swept_job_leaves_no_row(store: Store, raw: Raw):
     await sweep(store)
     assert await watched(store) == []
     assert await raw("SELECT count(*) FROM watched_jobs") == [(0,)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "most", "field"),
+    [({"slo": SLO}, MOST_WITH_SLO, "slo"), ({"expect_every": "1d"}, MOST_EXPECTED, "expect_every")],
+)
+async def test_a_tenant_may_have_so_many_and_no_more(store: Store, fields: dict[str, Any], most: int, field: str):
+    jobs = tuple(new_job(spec(**fields)) for _ in range(most))
+    assert await one(store, c.CreateJobs(NOW, jobs)) is None
+    refused = await one(store, c.CreateJobs(NOW, (new_job(spec(**fields)),)))
+    assert isinstance(refused, Conflict)
+    assert f"may have {most:,} jobs with `{field}`" in refused.message
+    plain = await add_job(store)
+    assert isinstance(await one(store, change_of(plain, spec(**fields), now=LATER)), Conflict)
+    assert len(await store.list_watched_jobs("", 2 * most)) == most
+    await add_job(store, spec(**fields), tenant="other")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from duetime.domain.job import JobSpec
-from duetime.domain.objectives import is_watched, watched_row
+from duetime.domain.objectives import check_watched, is_watched, watched_row
 from duetime.store.postgres.statements import Statements
 
 
@@ -14,12 +14,14 @@ class WatchedJobs:
         self._db = statements
 
     async def add(self, jobs: Sequence[tuple[str, str, int, JobSpec]]) -> None:
-        """Adds those of new jobs that are watched: (id, tenant, now, definition)."""
+        """Adds the watched ones of new jobs: (id, tenant, now, definition). Raises Conflict if they are too many."""
         if rows := [watched_row(*job) for job in jobs if is_watched(job[3])]:
             ids, tenants, sinces, expectations, slos = zip(*rows, strict=True)
             await self._db.run(
                 "set_watched", jobs=ids, tenants=tenants, sinces=sinces, expectations=expectations, slos=slos
             )
+            for tenant in set(tenants):
+                check_watched(tenant, *(await self._db.row("count_watched", tenant=tenant) or (0, 0)))
 
     async def change(self, job_id: str, tenant: str, now: int, spec: JobSpec) -> None:
         if is_watched(spec):

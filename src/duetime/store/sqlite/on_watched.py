@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from duetime.domain.job import JobSpec
-from duetime.domain.objectives import is_watched, watched_row
+from duetime.domain.objectives import check_watched, is_watched, watched_row
 from duetime.store.sqlite.statements import Statements, page
 
 
@@ -14,13 +14,15 @@ class WatchedJobs:
         self._db = statements
 
     def add(self, jobs: Sequence[tuple[str, str, int, JobSpec]]) -> None:
-        """Adds those of new jobs that are watched: (id, tenant, now, definition)."""
+        """Adds the watched ones of new jobs: (id, tenant, now, definition). Raises Conflict if they are too many."""
         if rows := [watched_row(*job) for job in jobs if is_watched(job[3])]:
             self._db.run("set_watched", jobs=page(rows))
+            for tenant in {row[1] for row in rows}:
+                check_watched(tenant, *(self._db.row("count_watched", tenant=tenant) or (0, 0)))
 
     def change(self, job_id: str, tenant: str, now: int, spec: JobSpec) -> None:
         if is_watched(spec):
-            self._db.run("set_watched", jobs=page([watched_row(job_id, tenant, now, spec)]))
+            self.add([(job_id, tenant, now, spec)])
         else:
             self.remove([job_id])
 

@@ -8,6 +8,7 @@ CREATE TABLE watched_jobs (
     expect_every text COLLATE "C",        -- as in its definition
     slo          text COLLATE "C"         -- JSON, as in its definition
 );
+CREATE INDEX watched_jobs_of ON watched_jobs (tenant);
 
 -- When an execution of the job last succeeded. NULL also for those that ended before this column was added.
 ALTER TABLE timers ADD COLUMN last_success_at bigint;

@@ -52,7 +52,8 @@ WHERE (SELECT count(*) FROM nodes WHERE id = ANY (:nodes::integer[])) < cardinal
 LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, watched_jobs, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, alert_channels, alert_rules, alerts, silences, limits;
+TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, watched_jobs, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, alert_channels, alert_rules, alerts, silences, limits,
+         statistics, node_reports, job_totals;
 
 -- name: empty_audit
 -- Only the promoted entries: entries of changes that were made here stay.
@@ -87,6 +88,9 @@ UNION ALL SELECT 'alert rules', count(*) FROM alert_rules
 UNION ALL SELECT 'alerts', count(*) FROM alerts
 UNION ALL SELECT 'silences', count(*) FROM silences
 UNION ALL SELECT 'limits', count(*) FROM limits
+UNION ALL SELECT 'statistics', count(*) FROM statistics
+UNION ALL SELECT CASE WHEN tenant = '' THEN 'jobs in all ' ELSE 'job total ' END || status, sum(value)::bigint
+FROM job_totals GROUP BY 1 HAVING sum(value) <> 0
 UNION ALL SELECT 'audit entries', count(*) FROM audit WHERE chain = -1
 UNION ALL SELECT 'audit links', count(*) FROM audit_links WHERE chain = -1
 UNION ALL SELECT 'audit checkpoints', count(*) FROM audit_checkpoints WHERE chain = -1

@@ -208,10 +208,9 @@ WHERE c.job = :job::uuid ORDER BY c.key;
 -- name: list_watched_jobs
 SELECT json_build_array(w.job, w.tenant, j.owner, j.name, j.type, t.status, w.since, t.last_success_at, w.expect_every,
                         w.slo::json, coalesce(j.tags, '{}'::jsonb))::text AS row
-FROM (SELECT * FROM watched_jobs WHERE job > :after::uuid ORDER BY job LIMIT :limit::bigint) AS w
-JOIN jobs AS j ON j.id = w.job
-JOIN timers AS t ON t.job = w.job
-ORDER BY w.job;
+FROM watched_jobs AS w JOIN jobs AS j ON j.id = w.job JOIN timers AS t ON t.job = w.job
+WHERE w.job > :after::uuid
+ORDER BY w.job LIMIT :limit::bigint;
 
 -- name: list_lateness
 SELECT greatest(l.started_at - l.scheduled_at, 0)::text AS row FROM (

@@ -8,6 +8,7 @@ CREATE TABLE watched_jobs (
     expect_every TEXT,              -- as in its definition
     slo          TEXT               -- JSON, as in its definition
 ) WITHOUT ROWID;
+CREATE INDEX watched_jobs_of ON watched_jobs (tenant);
 
 -- When an execution of the job last succeeded. NULL also for those that ended before this column was added.
 ALTER TABLE timers ADD COLUMN last_success_at INTEGER;

@@ -4,7 +4,7 @@
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
      + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM chains) + (SELECT count(*) FROM watched_jobs) + (SELECT count(*) FROM idempotency_keys)
      + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM alert_channels) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM signing_keys) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
-     + (SELECT count(*) FROM alert_rules) + (SELECT count(*) FROM alerts) + (SELECT count(*) FROM silences)
+     + (SELECT count(*) FROM statistics) + (SELECT count(*) FROM alert_rules) + (SELECT count(*) FROM alerts) + (SELECT count(*) FROM silences)
      + (SELECT count(*) FROM audit_links) + (SELECT count(*) FROM audit_checkpoints);
 
 -- name: get_first_from
@@ -37,6 +37,9 @@ UNION ALL SELECT 'alert rules', count(*) FROM alert_rules
 UNION ALL SELECT 'alerts', count(*) FROM alerts
 UNION ALL SELECT 'silences', count(*) FROM silences
 UNION ALL SELECT 'limits', count(*) FROM limits
+UNION ALL SELECT 'statistics', count(*) FROM statistics
+UNION ALL SELECT 'job total ' || status, count(*) FROM timers WHERE status <> 'PENDING' GROUP BY status
+UNION ALL SELECT 'jobs in all ' || status, count(*) FROM timers WHERE status <> 'PENDING' GROUP BY status
 UNION ALL SELECT 'audit entries', count(*) FROM audit
 UNION ALL SELECT 'audit links', count(*) FROM audit_links
 UNION ALL SELECT 'audit checkpoints', count(*) FROM audit_checkpoints

@@ -200,10 +200,11 @@ WHERE c.job = unhex(:job, '-') ORDER BY c.key;
 -- name: list_watched_jobs
 SELECT json_array(uuid_text(w.job), w.tenant, j.owner, j.name, j.type, t.status, w.since, t.last_success_at, w.expect_every,
                   json(w.slo), json(coalesce(j.spec -> '$.tags', '{}'))) AS row
-FROM (SELECT * FROM watched_jobs WHERE job > unhex(:after, '-') ORDER BY job LIMIT :limit) AS w
+FROM watched_jobs AS w
 CROSS JOIN jobs AS j ON j.id = w.job
 CROSS JOIN timers AS t ON t.job = w.job
-ORDER BY w.job;
+WHERE w.job > unhex(:after, '-')
+ORDER BY w.job LIMIT :limit;
 
 -- name: list_lateness
 SELECT max(started_at - scheduled_at, 0) AS row
