@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from duetime.domain.breaker import CircuitState
+from duetime.domain.channels import Kind
 from duetime.domain.identity import Right, Role, Tier
 from duetime.domain.job import JobStatus, JobType
 from duetime.domain.lease import Standing
@@ -32,3 +33,4 @@ TierWord = Annotated[str, Tier]
 RightWord = Annotated[str, Right]
 StandingWord = Annotated[str, Standing]
 CircuitWord = Annotated[str, CircuitState]
+ChannelKindWord = Annotated[str, Kind]
