@@ -32,10 +32,10 @@ from duetime.assembly import (
     make_tokens,
 )
 from duetime.audit_files import AuditFolder
+from duetime.domain.direct_alerts import node_leaving
 from duetime.domain.errors import Overloaded
 from duetime.domain.grants import KeyLimits
 from duetime.domain.lease import ClockState, explain_clock
-from duetime.domain.direct_alerts import node_leaving
 from duetime.domain.secrets import channel_place, connection_place
 from duetime.engine.direct_alerts import DirectAlerts
 from duetime.engine.engine import Engine
@@ -83,9 +83,7 @@ class Node:
         self._tokens = make_tokens(settings)
         self._logs = open_logs(settings.logs_url, settings.data / "logs", settings.log_size_limit, self._clock)
         self._signing = TenantKeys(signing_keys(settings.signing_secrets), shared=settings.sign_with_shared_key)
-        webhooks, executors = make_executors(
-            settings, self._find_connection, self._find_channel, self._keys_of
-        )
+        webhooks, executors = make_executors(settings, self._find_connection, self._find_channel, self._keys_of)
         self.certificates = Certificates(webhooks.resolve)
         webhooks.called = self.certificates.called
         self._rules = make_creation_rules(settings, webhooks)

@@ -31,7 +31,9 @@ def list_channels(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         print_json(answer)
         return
-    rows = [(it["name"], it["kind"], it["shown"], when(it["created_at"]), it["created_by"]) for it in answer["channels"]]
+    rows = [
+        (it["name"], it["kind"], it["shown"], when(it["created_at"]), it["created_by"]) for it in answer["channels"]
+    ]
     print_table(("name", "kind", "sent to", "added", "by"), rows, "no alert channels")
 
 
@@ -76,8 +78,8 @@ def remove(context: typer.Context, name: Name, as_json: Json = False) -> None:
     print_message(client_of(context).request("DELETE", f"/alert-channels/{segment(name)}"), as_json)
 
 
-@app.command()
-def test(context: typer.Context, name: Name, as_json: Json = False) -> None:
+@app.command("test")
+def send_test(context: typer.Context, name: Name, as_json: Json = False) -> None:
     """Send a test notice, and wait until it has arrived or failed.
 
     \b

@@ -52,13 +52,14 @@ from duetime.wire.words import (
 )
 
 __all__ = [
-    "AlertChannel", "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "ChannelList", "ChannelMessage", "ChannelTest", "Circuit", "CircuitList", "CircuitMessage",
-    "Cluster", "Coming", "Connection", "ConnectionList", "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord",
-    "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "Job", "JobGlance", "JobMessage", "JobPage",
-    "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node",
-    "OtherSigningKey", "OwnStanding", "Page", "Preview", "QueuedRun", "Redriven", "Refused", "RetryPolicy", "RightWord",
-    "RoleWord", "SigningKey", "Skipped", "StandingWord", "StateWord", "StatusWord", "Subscription", "SubscriptionList",
-    "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "WorkerEntry", "WorkerList",
+    "AlertChannel", "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "ChannelList", "ChannelMessage",
+    "ChannelTest", "Circuit", "CircuitList", "CircuitMessage", "Cluster", "Coming", "Connection", "ConnectionList",
+    "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord", "Event", "Execution", "ExecutionDetail", "ExecutionPage",
+    "Health", "Job", "JobGlance", "JobMessage", "JobPage", "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry",
+    "Logs", "MadeKey", "MemoryHealth", "Node", "OtherSigningKey", "OwnStanding", "Page", "Preview", "QueuedRun",
+    "Redriven", "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Skipped", "StandingWord", "StateWord",
+    "StatusWord", "Subscription", "SubscriptionList", "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord",
+    "Webhooks", "Why", "WorkerEntry", "WorkerList",
 ]  # fmt: skip
 
 

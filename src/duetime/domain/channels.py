@@ -49,7 +49,7 @@ def channel_url_problem(kind: Kind, url: str) -> str | None:
         return "has a blank or a control character; write it as %20 and the like"
     if kind is Kind.WEBHOOK:
         return url_problem(url)
-    return None if scheme_of(url) else "has no scheme, such as slack:// or mailtos://; see docs/how-to/alert-channels.md"
+    return None if scheme_of(url) else "has no scheme, such as slack:// or mailtos:// (docs/how-to/alert-channels.md)"
 
 
 def kind_of(url: str) -> Kind:

@@ -49,8 +49,8 @@ class DirectRules:
 def database_gone(node: str, seconds: float, trouble: str) -> Notice:
     return make_notice(
         (DATABASE_GONE,), f"Duetime: {node} can't reach its database",
-        f"For {seconds:.0f} s the node {node} could neither read nor write: {trouble}. Nothing fires there meanwhile; what "
-        "is due then is decided when the database is back.",
+        f"For {seconds:.0f} s the node {node} could neither read nor write: {trouble}. Nothing fires there meanwhile. "
+        "What is due now is decided when the database is back.",
         severity="critical", status="firing", dedup_key=f"{DATABASE_GONE}:{node}", data={"node": node},
     )  # fmt: skip
 

@@ -121,7 +121,9 @@ class Dispatcher:
         notices = {target: count for target, count in wanted.items() if target[1] == NOTICES}
         others = {target: count for target, count in wanted.items() if target[1] != NOTICES}
         refused = frozenset(notices) if sum(notices.values()) > self.notice_room() else frozenset[Target]()
-        return refused | await self.admit(others, 0.0 if len(refused) < len(notices) else seconds) if others else refused
+        if others:
+            refused |= await self.admit(others, seconds if notices.keys() <= refused else 0.0)
+        return refused
 
     async def _room_opens(self, wanted: Mapping[Target, int], seconds: float) -> bool:
         self._room_wanted = (wanted, asyncio.Event())

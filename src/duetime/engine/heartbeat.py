@@ -1,4 +1,4 @@
-"""The heartbeat: while this node works, it calls a URL of the operator. If the calls stop, someone else raises the alarm.
+"""The heartbeat: while this node works, it calls a URL of the operator. If the calls stop, others raise the alarm.
 
 No alert of Duetime can tell that Duetime itself has stopped. A service outside, such as Healthchecks, notices that the
 calls are missing.

@@ -38,8 +38,8 @@ class HttpExecutor:
     `allow`: networks that jobs may call besides public addresses, or True for all. `domains`: hosts that jobs may call;
     None for any. `ports`: port ranges that jobs may call. `limits`: limits for every connection. `keys_of`: returns the
     keys that sign a tenant's requests: several while keys rotate, none to send unsigned; called for each attempt.
-    `called(tenant, target)`: an attempt calls this https target. `clock`: wall-clock seconds. `lookup`: resolves a name to addresses; default: the system's resolver. `tls`: default:
-    a context that trusts the machine's root certificates.
+    `called(tenant, target)`: an attempt calls this https target. `clock`: wall-clock seconds. `lookup`: resolves a name
+    to addresses; default: the system's resolver. `tls`: default: a context that trusts the machine's root certificates.
     """
 
     def __init__(

@@ -42,8 +42,8 @@ from duetime.ports.records import (
 )
 
 __all__ = [
-    "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ChannelRecord",
-    "ConnectionRecord", "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
+    "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ChannelRecord", "ConnectionRecord",
+    "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
     "SubscriptionRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
 ]  # fmt: skip
 

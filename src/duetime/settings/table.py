@@ -141,7 +141,7 @@ class Settings(GivenTexts):
     tenant_connections_limit = Setting("100", read.count, "databases that one tenant may register for SQL jobs")
     tenant_channels_limit = Setting("50", read.count, "alert channels that one tenant may have")
     alert_urls = Setting(
-        "", read.alert_urls, "the operator's own channels, with blanks between: https://… or URLs of apprise; used when "
+        "", read.alert_urls, "the operator's own channels, with blanks between: https://… or URLs of apprise; for when "
         "the database is gone or the node is leaving",
         is_secret=True,
     )  # fmt: skip
@@ -149,7 +149,7 @@ class Settings(GivenTexts):
         "30s", read.period, "how long a node may not reach its database before ALERT_URLS are told"
     )
     heartbeat_url = Setting(
-        "", read.heartbeat_url, "a URL that this node calls while it works, such as a check of Healthchecks; empty: none",
+        "", read.heartbeat_url, "a URL that this node calls while it works, such as one of Healthchecks; empty: none",
         is_secret=True,
     )  # fmt: skip
     heartbeat_interval = Setting("60s", read.period, "how often HEARTBEAT_URL is called")

@@ -66,11 +66,12 @@ from duetime.domain.commands.tenants import (
 from duetime.domain.commands.together import Carried, OnFinish, WithNotifications
 
 __all__ = [
-    "AddExecution", "AddKey", "AddSubscription", "BeatWorkers", "CancelExecution", "CancelJob", "Carried",
-    "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes", "FenceShards",
+    "AddExecution", "AddKey", "AddSubscription", "BeatWorkers", "CancelExecution", "CancelJob", "Carried", "ChangeJob",
+    "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes", "FenceShards",
     "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob", "NewKey", "OnFinish",
     "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutChannel", "PutConnection", "Redrive", "Reencrypt",
-    "ReencryptChannel", "ReencryptConnection", "Release", "RemoveChannel", "RemoveConnection", "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey", "SaveProgress",
-    "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows", "TakeProbe",
-    "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
+    "ReencryptChannel", "ReencryptConnection", "Release", "RemoveChannel", "RemoveConnection", "RemoveSubscription",
+    "ResumeJob", "RevokeKey", "RotateSigningKey", "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs",
+    "SweepLimits", "Swept", "SweptRows", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed",
+    "WithNotifications",
 ]  # fmt: skip

@@ -41,7 +41,7 @@ def _send(order: Order) -> Reply:
     from apprise.plugins import N_MGR
 
     logging.disable(logging.CRITICAL)
-    N_MGR.load_modules()
+    N_MGR.load_modules()  # type: ignore[no-untyped-call]
     _go_through_proxy(order)
     seen = _Seen(requests)
     jail = Jail(order.proxy_port, order.proxy_token, [*python_folders(apprise, requests), *_trusted(order.ca_file)])

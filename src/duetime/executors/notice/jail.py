@@ -51,7 +51,7 @@ class Jail:
 
     def close(self) -> None:
         """Closes the jail behind this process, for good."""
-        socket.create_connection = self._tunnel
+        socket.create_connection = self._tunnel  # type: ignore[assignment]
         socket.getfqdn = lambda name="": HELLO_NAME
         sys.addaudithook(self._check)
 
@@ -82,9 +82,8 @@ class Jail:
         raise PermissionError(f"an alert channel may not {what}")
 
     def _tunnel(
-        self, address: tuple[str, int], timeout: Any = socket.getdefaulttimeout(), source_address: Any = None,
-        *, all_errors: bool = False,
-    ) -> socket.socket:  # fmt: skip
+        self, address: tuple[str, int], timeout: Any = None, source_address: Any = None, *, all_errors: bool = False
+    ) -> socket.socket:
         """Replaces `socket.create_connection`: connects through the proxy. (SMTP does; HTTP knows proxies itself.)"""
         host, port = address
         connection = self._connect(self._proxy, timeout if isinstance(timeout, int | float) else None)

@@ -1,8 +1,8 @@
 """The proxy that a child process reaches the network through: CONNECT, and plain HTTP, each to a checked address.
 
 It listens on loopback while one message is being sent, on a port of its own, and serves only the child that knows its
-token. Each target passes the SSRF guard: its name is resolved here, every address is checked, and the connection goes to
-one of these addresses. So neither a redirect nor a name that resolves anew leads elsewhere.
+token. Each target passes the SSRF guard: its name is resolved here, every address is checked, and the connection goes
+to one of these addresses. So neither a redirect nor a name that resolves anew leads elsewhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Refused(Exception):
 
 
 class GuardProxy:
-    """`may_send`: False while the node's lease is in doubt. `failure`: the last problem with a target, as an outcome."""
+    """`may_send`: False while the node's lease is in doubt. `failure`: the last problem with a target."""
 
     def __init__(self, guard: Guard, resolver: Resolver, tenant: str, may_send: Callable[[], bool]) -> None:
         self.port = 0

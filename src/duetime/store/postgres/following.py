@@ -46,6 +46,8 @@ def registering_tenants(commands: Sequence[c.Command]) -> set[str]:
     for command in commands:
         if isinstance(command, c.AddKey):
             tenants.add(command.key.tenant)
-        elif isinstance(command, c.AddSubscription | c.PutConnection | c.PutChannel | c.RotateSigningKey | c.JoinWorker):
+        elif isinstance(
+            command, c.AddSubscription | c.PutConnection | c.PutChannel | c.RotateSigningKey | c.JoinWorker
+        ):
             tenants.add(command.tenant)
     return tenants
