@@ -18,6 +18,7 @@ from duetime.api.queries import refuse_nul
 from duetime.api.routes.actions import JobActionController
 from duetime.api.routes.audit import AuditController
 from duetime.api.routes.batch import create_jobs
+from duetime.api.routes.channels import ChannelController
 from duetime.api.routes.circuits import CircuitController
 from duetime.api.routes.cluster import get_cluster
 from duetime.api.routes.connections import ConnectionController
@@ -54,7 +55,7 @@ def _routes() -> Router:
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
             ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController,
-            ConnectionController, SubscriptionController, SigningKeyController, get_cluster,
+            ConnectionController, ChannelController, SubscriptionController, SigningKeyController, get_cluster,
         ],
         before_request=refuse_nul,
     )  # fmt: skip

@@ -14,7 +14,7 @@ from duetime.domain.execution import attempts_made
 from duetime.domain.instants import LATEST, format_instant
 from duetime.domain.job import JobType
 from duetime.domain.objectives import Budget, Objective
-from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script, SqlQuery
+from duetime.domain.payloads import HttpRequest, Notice, Payload, PythonCall, Script, SqlQuery
 from duetime.domain.secrets import hide_payload
 from duetime.domain.states import State
 from duetime.ports.store import AttemptRecord, ExecutionRecord, JobRecord, SkippedRecord
@@ -23,6 +23,8 @@ from duetime.wire.jobs import (
     HttpJobView,
     HttpRequestView,
     JobView,
+    NoticeJobView,
+    NoticeView,
     ObjectiveView,
     PythonCallView,
     PythonJobView,
@@ -73,10 +75,14 @@ _VIEWS: dict[JobType, Any] = {
     JobType.SCRIPT: ScriptJobView,
     JobType.SQL_QUERY: SqlJobView,
     JobType.PYTHON: PythonJobView,
+    JobType.NOTICE: NoticeJobView,
 }
 
 
-def _view_payload(payload: Payload) -> HttpRequestView | ScriptView | SqlQueryView | PythonCallView:
+_PayloadView = HttpRequestView | ScriptView | SqlQueryView | PythonCallView | NoticeView
+
+
+def _view_payload(payload: Payload) -> _PayloadView:
     match hide_payload(payload):
         case HttpRequest() as shown:
             return HttpRequestView(
@@ -88,6 +94,10 @@ def _view_payload(payload: Payload) -> HttpRequestView | ScriptView | SqlQueryVi
             return SqlQueryView(shown.connection, shown.statement, shown.parameters, shown.secret)
         case PythonCall() as shown:
             return PythonCallView(shown.function, shown.args, shown.kwargs, shown.secret)
+        case Notice() as shown:
+            return NoticeView(
+                shown.channels, shown.title, shown.body, shown.severity, shown.status, shown.dedup_key, shown.data
+            )
 
 
 def view_objective(objective: Objective, budget: Budget) -> ObjectiveView:

@@ -16,6 +16,8 @@ from duetime.client.calls import Page
 from duetime.wire import jobs
 from duetime.wire.audit import AuditList
 from duetime.wire.audit import AuditView as AuditEntry
+from duetime.wire.channels import ChannelList, ChannelMessage, ChannelTest
+from duetime.wire.channels import ChannelView as AlertChannel
 from duetime.wire.circuits import CircuitList, CircuitMessage
 from duetime.wire.circuits import CircuitView as Circuit
 from duetime.wire.cluster import Cluster, OwnStanding, WorkerList
@@ -52,14 +54,14 @@ from duetime.wire.words import (
 )
 
 __all__ = [
-    "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "Circuit", "CircuitList", "CircuitMessage",
-    "Cluster", "Coming", "Connection", "ConnectionList", "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord",
-    "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "Job", "JobGlance", "JobMessage", "JobPage",
-    "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node",
-    "Objective", "ObjectiveWord", "OtherSigningKey", "OwnStanding", "Page", "Preview", "QueuedRun", "Redriven",
-    "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Skipped", "Slo", "StandingWord", "StateWord",
-    "StatusWord", "Subscription", "SubscriptionList", "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord",
-    "Webhooks", "Why", "WorkerEntry", "WorkerList",
+    "AlertChannel", "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "ChannelList", "ChannelMessage",
+    "ChannelTest", "Circuit", "CircuitList", "CircuitMessage", "Cluster", "Coming", "Connection", "ConnectionList",
+    "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord", "Event", "Execution", "ExecutionDetail", "ExecutionPage",
+    "Health", "Job", "JobGlance", "JobMessage", "JobPage", "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry",
+    "Logs", "MadeKey", "MemoryHealth", "Node", "Objective", "ObjectiveWord", "OtherSigningKey", "OwnStanding", "Page",
+    "Preview", "QueuedRun", "Redriven", "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Skipped",
+    "Slo", "StandingWord", "StateWord", "StatusWord", "Subscription", "SubscriptionList", "SubscriptionMessage",
+    "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "WorkerEntry", "WorkerList",
 ]  # fmt: skip
 
 

@@ -8,12 +8,17 @@ nothing of such a URL is ever shown but the scheme.
 from __future__ import annotations
 
 import re
-from typing import Literal
+from enum import StrEnum
 
 from duetime.domain.errors import Conflict
 from duetime.domain.http_rules import url_problem
 
-Kind = Literal["webhook", "apprise"]
+
+class Kind(StrEnum):
+    WEBHOOK = "webhook"
+    APPRISE = "apprise"
+
+
 LONGEST_URL = 2048
 
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]{0,31})://", re.IGNORECASE)
@@ -42,13 +47,18 @@ def channel_url_problem(kind: Kind, url: str) -> str | None:
         return f"is longer than {LONGEST_URL} characters"
     if any(ord(character) <= 32 or ord(character) == 127 for character in url):
         return "has a blank or a control character; write it as %20 and the like"
-    if kind == "webhook":
+    if kind is Kind.WEBHOOK:
         return url_problem(url)
-    return None if scheme_of(url) else "has no scheme, such as slack:// or mailtos://; see docs/how-to/alert-channels.md"
+    return None if scheme_of(url) else "has no scheme, such as slack:// or mailtos:// (docs/how-to/alert-channels.md)"
+
+
+def kind_of(url: str) -> Kind:
+    """Returns the kind of a channel whose author names none: a plain URL gets our own request."""
+    return Kind.WEBHOOK if scheme_of(url) in _WEB else Kind.APPRISE
 
 
 def shown_url(kind: Kind, url: str) -> str:
     """Returns what users see of a URL: its scheme, and the host if it is a host. (In slack:// a token stands there.)"""
     scheme = scheme_of(url) or ""
-    host = _HOST.match(url) if kind == "webhook" or scheme in _WEB else None
+    host = _HOST.match(url) if kind is Kind.WEBHOOK or scheme in _WEB else None
     return f"{scheme}://{host[1].lower()}/…" if host else f"{scheme}://…"

@@ -1,8 +1,8 @@
 """The endpoint of an execution, as a number: limits are counted by it, and it decides which workers may claim it.
 
 The endpoint of a webhook is the scheme, host and port of its URL; of SQL, the connection; all scripts share one, and so
-do all notices. Every node can run these. A Python function runs in a worker that has it, never in a node: its number is negative, and only a
-claim that names the number gets it.
+do all notices. Every node can run these. A Python function runs in a worker that has it, never in a node: its number is
+negative, and only a claim that names the number gets it.
 """
 
 from __future__ import annotations

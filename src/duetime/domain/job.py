@@ -1,7 +1,8 @@
 """The definition of a job: what to run, when, and with which policies.
 
 `JobSpec` is what the store keeps: one struct for each type of job, distinguished by `type`. `UserSpec` is what users
-write: Duetime itself creates notices. Only three fields are required. Types express most bounds; `validation.py` checks the others.
+write: Duetime itself creates notices. Only three fields are required. Types express most bounds; `validation.py` checks
+the others.
 """
 
 from __future__ import annotations

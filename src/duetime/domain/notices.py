@@ -29,9 +29,7 @@ PRIORITY = 9
 _LAST = 2**80 - 1
 
 
-def create_notices(
-    tenant: str, notice: Notice, now: int, random_bytes: bytes, owner: str = OWNER
-) -> CreateJobs:
+def create_notices(tenant: str, notice: Notice, now: int, random_bytes: bytes, owner: str = OWNER) -> CreateJobs:
     """Returns the command that creates a notice: a job for each of its channels.
 
     `random_bytes`: ten bytes, for the ids. Write it with `OnFinish`, `WithNotifications` or alone.

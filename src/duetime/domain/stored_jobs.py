@@ -108,7 +108,7 @@ def loads_of(creates: Sequence[CreateJobs], sizes: Sequence[int]) -> Iterator[tu
         yield False, loads([job.tenant for create in creates for job in create.jobs], sizes)
         return
     marked = [(create.is_reserved, job.tenant) for create in creates for job in create.jobs]
-    for wanted in {mark for mark, _ in marked}:
+    for wanted in sorted({mark for mark, _ in marked}):
         chosen = [(tenant, size) for (mark, tenant), size in zip(marked, sizes, strict=True) if mark is wanted]
         yield wanted, loads([tenant for tenant, _ in chosen], [size for _, size in chosen])
 

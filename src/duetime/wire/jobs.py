@@ -79,6 +79,18 @@ class ObjectiveView(msgspec.Struct, frozen=True):
     burn_rate: dict[str, float] = {}
 
 
+class NoticeView(msgspec.Struct, frozen=True):
+    """A notice of an alert, as it is sent to its channels."""
+
+    channels: tuple[str, ...]
+    title: str
+    body: str
+    severity: str
+    status: str
+    dedup_key: str
+    data: dict[str, Any]
+
+
 class JobFields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a job that the server writes and the client reads.
 
@@ -159,7 +171,11 @@ class PythonJobView(DefinitionView, frozen=True, kw_only=True, tag="python"):
     payload: PythonCallView
 
 
-JobView = HttpJobView | ScriptJobView | SqlJobView | PythonJobView
+class NoticeJobView(DefinitionView, frozen=True, kw_only=True, tag="notice"):
+    payload: NoticeView
+
+
+JobView = HttpJobView | ScriptJobView | SqlJobView | PythonJobView | NoticeJobView
 
 
 class JobList(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from duetime.domain.breaker import CircuitState
+from duetime.domain.channels import Kind
 from duetime.domain.identity import Right, Role, Tier
 from duetime.domain.job import JobStatus, JobType
 from duetime.domain.lease import Standing
@@ -34,3 +35,4 @@ RightWord = Annotated[str, Right]
 StandingWord = Annotated[str, Standing]
 ObjectiveWord = Annotated[str, ObjectiveKind]
 CircuitWord = Annotated[str, CircuitState]
+ChannelKindWord = Annotated[str, Kind]
