@@ -5,6 +5,7 @@ A read that fails leaves its part out: rules that need it keep their state, and 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -94,17 +95,18 @@ class FactsReader:
         The facts of single rules are apart: `read_jobs` and `read_long`.
         """
         now = self._clock.now()
+        reports = await self._part("nodes", self._read_reports(now))
         return Facts(
             now,
             ended=await self._part("statistics", self._read_ended(_recent(now, has_subjects))),
-            waiting=await self._part("waiting", self._read_waiting(now)),
+            waiting=await self._part("waiting", self._read_waiting(now, reports)),
             expected=await self._part("expected", self._read_expected(now)),
             circuits=await self._part("circuits", self._read_circuits()),
             certificates=await self._part("certificates", self._certificates()),
             burns=[burn for one in self._burns() if (burn := _burn(one)) is not None],
             capacity=await self._part("capacity", self._read_capacity()),
             orphans=await self._part("orphans", self._read_orphans()),
-            nodes=await self._part("nodes", self._read_nodes()),
+            nodes=None if reports is None else self._nodes(reports),
             overdue_ms=await self._part("timers", self._read_overdue(now)),
         )
 
@@ -129,9 +131,17 @@ class FactsReader:
             if row.type != JobType.NOTICE  # notices that fail must not make more notices
         )  # fmt: skip
 
-    async def _read_waiting(self, now: int) -> dict[str, int]:
-        tenants = await self._store.list_waiting_tenants(now, "", MOST_TENANTS)
-        return {tenant: await self._store.count_waiting(tenant, now - WAITED, MOST_COUNTED) for tenant in tenants}
+    async def _read_waiting(self, now: int, reports: Sequence[NodeReport] | None) -> dict[str, int] | None:
+        """Returns by tenant the executions that wait for a node, and those that wait on one for a place."""
+        if reports is None:
+            return None
+        found = Counter[str]()
+        for report in reports:
+            if report.is_fresh(now):
+                found.update({use.tenant: use.waiting for use in report.facts.places if not use.target})
+        for tenant in await self._store.list_waiting_tenants(now, "", MOST_TENANTS):
+            found[tenant] += await self._store.count_waiting(tenant, now - WAITED, MOST_COUNTED)
+        return found
 
     async def _read_expected(self, now: int) -> dict[str, list[WatchedJob]]:
         if self._expected is not None and 0 <= now - self._expected_at < JOBS_EVERY:
@@ -172,17 +182,19 @@ class FactsReader:
         found = await self._store.list_expired_claims(0, MOST_ORPHANS)
         return len(found) + len(found.unreadable)
 
-    async def _read_nodes(self) -> list[NodeFact]:
+    async def _read_reports(self, now: int) -> list[NodeReport]:
+        others = [it for it in await self._store.list_node_reports(MOST_NODES) if it.node != self._node]
+        return [NodeReport(self._node, now, self._own()), *others]  # a single node writes no report
+
+    def _nodes(self, reports: Sequence[NodeReport]) -> list[NodeFact]:
         view = self._view()
         alive = frozenset() if view is None else frozenset(member.node for member in view.members)
-        others = [it for it in await self._store.list_node_reports(MOST_NODES) if it.node != self._node]
-        own = NodeReport(self._node, self._clock.now(), self._own())  # a single node writes no report
         return [
             NodeFact(
                 it.facts.name, it.at, it.node in alive, it.facts.clock_offset_ms, it.facts.in_flight, it.facts.limit,
                 it.facts.failing,
             )
-            for it in (own, *others)
+            for it in reports
         ]  # fmt: skip
 
     async def _read_overdue(self, now: int) -> int:
