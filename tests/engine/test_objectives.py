@@ -121,7 +121,7 @@ async def test_a_job_that_is_created_is_watched_at_once(stage: Stage):
         woken = asyncio.Event()
         collected = stage.engine._around.collected
         watch = collected.watch
-        collected.watch = lambda subjects: (watch(subjects), woken.set())  # type: ignore[method-assign]
+        collected.watch = lambda *wanted: (watch(*wanted), woken.set())  # type: ignore[method-assign]
         made = spec("every 1m", slo=SLO)
         await stage.engine._around.store.apply([c.CreateJobs(stage.clock.now(), (new_job(made),))])
         await asyncio.wait_for(woken.wait(), 10)
