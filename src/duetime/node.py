@@ -265,6 +265,7 @@ class Node:
             worker_gateway=lambda: engine.term.worker_gateway,
             cluster=self._cluster,
             health=engine.health,
+            facts=engine.facts,
         )
 
     def _context(self) -> ApiContext:
@@ -290,6 +291,7 @@ class Node:
             forget_key=self._keyring.forget,
             derive_keys=self._signing.derive,
             bodies=self._bodies,
+            operator_tenant=settings.operator_tenant,
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:

@@ -29,6 +29,7 @@ from duetime.api.routes.executions import ExecutionController
 from duetime.api.routes.health import get_health
 from duetime.api.routes.jobs import JobController
 from duetime.api.routes.keys import KeyController
+from duetime.api.routes.now import get_now
 from duetime.api.routes.schedules import ScheduleController
 from duetime.api.routes.signing import SigningKeyController
 from duetime.api.routes.subscriptions import SubscriptionController
@@ -55,7 +56,7 @@ def _routes() -> Router:
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
             ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController,
-            ConnectionController, ChannelController, SubscriptionController, SigningKeyController, get_cluster,
+            ConnectionController, ChannelController, SubscriptionController, SigningKeyController, get_cluster, get_now,
         ],
         before_request=refuse_nul,
     )  # fmt: skip

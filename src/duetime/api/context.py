@@ -22,6 +22,7 @@ from duetime.domain.identity import Caller
 from duetime.domain.job import JobType
 from duetime.domain.lease import ClockState, Standing, View
 from duetime.domain.limits import Quota, TierLimits
+from duetime.domain.node_report import NodeFacts
 from duetime.domain.signing import SigningState
 from duetime.domain.weights import LIGHT_BYTES
 from duetime.events import EventHub
@@ -64,6 +65,7 @@ class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
     worker_gateway: Callable[[], WorkerGateway]
     cluster: Callable[[], ClusterState]
     health: Callable[[], dict[str, str]]
+    facts: Callable[[], NodeFacts] = NodeFacts  # what this node tells about itself
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +107,7 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; empty: no signing
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     streams: Streams = msgspec.field(default_factory=Streams)
+    operator_tenant: str = ""  # the setting OPERATOR_TENANT
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
 
     async def apply(self, command: Command[T], then: tuple[Command, ...] = ()) -> T:

@@ -347,6 +347,12 @@ def cluster() -> Call[m.Cluster]:
     return get(path_of("cluster"), m.Cluster)
 
 
+def observability_now() -> Call[m.Now]:
+    """For admins: return the worst jobs of the last minutes, and which tenants and targets take the nodes' places. For
+    the operator: also the load of the nodes."""
+    return get(path_of("observability", "now"), m.Now)
+
+
 def health(*, verbose: bool = False) -> Call[m.Health]:
     """Return the health of the server, also when it is degraded."""
     call = get("/health", m.Health, verbose=verbose or None)

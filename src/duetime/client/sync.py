@@ -263,5 +263,6 @@ class Client:
     list_circuits = _sends(operations.list_circuits)
     close_circuit = _sends(operations.close_circuit)
     cluster = _sends(operations.cluster)
+    observability_now = _sends(operations.observability_now)
     health = _sends(operations.health)
     request = _sends(operations.request)

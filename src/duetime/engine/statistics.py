@@ -69,6 +69,7 @@ class Collected:
         self._clock = clock
         self._buckets: dict[int, dict[Key, Tally]] = {}
         self._changed: set[tuple[int, Key]] = set()
+        self._wanted: dict[str, tuple[tuple[str, str], ...]] = {}
         self._watching: dict[str, Watched] = {}
         self._subjects: dict[int, int] = {}  # the number of keys with a subject, by bucket
         self.on_promise: Callable[[], None] = nothing  # a job with an `slo` was written: `watch` may get it
@@ -77,9 +78,13 @@ class Collected:
         telemetry.subscribe(Written, self._add_skips)
         telemetry.subscribe(Written, self._note_promises)
 
-    def watch(self, subjects: Iterable[tuple[str, str]]) -> None:
-        """Keeps tallies of these (tenant, subject) from now on: `job:<id>`, `tag:<name>=<value>`; and of no others."""
-        self._watching = watched(subjects)
+    def watch(self, subjects: Iterable[tuple[str, str]], of: str = "rules") -> None:
+        """Keeps tallies of these (tenant, subject) from now on: `job:<id>`, `tag:<name>=<value>`; and of no others.
+
+        `of`: who wants them; subjects that somebody else wants are kept, too.
+        """
+        self._wanted[of] = tuple(subjects)
+        self._watching = watched(subject for some in self._wanted.values() for subject in some)
 
     def _add_ends(self, ended: AttemptsEnded) -> None:
         bucket_at = bucket_of(ended.at)

@@ -1,8 +1,6 @@
-"""Tells the statistics which jobs and tags to keep tallies of: jobs with an `slo`, and what alert rules name."""
+"""Tells the statistics which jobs to keep tallies of: those with an `slo`."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterable
 
 from duetime.domain.budgets import subject_of
 from duetime.domain.instants import SECOND
@@ -16,21 +14,19 @@ PAGE = 1000
 MOST_RULES = 20_000  # of alerts, of all tenants
 MOST_JOBS = 20_000  # with `slo` or `expect_every` that are looked at; a tenant has few
 
-Subjects = Iterable[tuple[str, str]]  # tenant, subject
-
 
 class WatchedSubjects(Service):
-    """`more()`: subjects besides those of jobs. A job with an `slo` that is written here wakes it."""
+    """A job with an `slo` that is written here wakes it."""
 
-    def __init__(self, store: Store, clock: Clock, collected: Collected, more: Callable[[], Subjects] = tuple) -> None:
+    def __init__(self, store: Store, clock: Clock, collected: Collected) -> None:
         super().__init__("watched subjects", clock)
         self._store = store
         self._collected = collected
-        self._more = more
         collected.on_promise = self.wake
 
     async def run_once(self) -> int:
-        self._collected.watch([*await self._of_jobs(), *await self._of_rules(), *self._more()])
+        self._collected.watch(await self._of_jobs(), "objectives")
+        self._collected.watch(await self._of_rules(), "alerts")
         return self._clock.now() + TURN
 
     async def _of_rules(self) -> list[tuple[str, str]]:
