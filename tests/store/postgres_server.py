@@ -94,6 +94,7 @@ _TABLES = (
     "workers",
     "progress",
     "connections",
+    "alert_channels",
     "subscriptions",
     "signing_keys",
 )  # fmt: skip
