@@ -95,6 +95,7 @@ _TABLES = (
     "workers",
     "progress",
     "connections",
+    "alert_channels",
     "subscriptions",
     "signing_keys",
     "alert_rules",

@@ -101,10 +101,8 @@ class GuardProxy:
             if is_tunnel:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                kept = [line for line in lines[1:] if not line.lower().startswith(_OF_THE_PROXY)]
-                head = [f"{method} {target.path} {version}".encode("latin-1"), *kept, b"Connection: close"]
-                to_writer.write(b"\r\n".join(head) + _END)
-            await self._relay((reader, to_writer), (to_reader, writer))
+                to_writer.write(_closing([f"{method} {target.path} {version}".encode("latin-1"), *lines[1:]]))
+            await self._relay((reader, to_writer), (to_reader, writer), is_tunnel)
         finally:
             to_writer.transport.abort()
 
@@ -140,15 +138,28 @@ class GuardProxy:
         self.failure = Outcome(ErrorType.CONNECTION_ERROR, message)
         raise _Refused("502 Bad Gateway")
 
-    async def _relay(self, *ways: tuple[asyncio.StreamReader, asyncio.StreamWriter]) -> None:
+    async def _relay(
+        self, there: tuple[asyncio.StreamReader, asyncio.StreamWriter],
+        here: tuple[asyncio.StreamReader, asyncio.StreamWriter], is_tunnel: bool,
+    ) -> None:  # fmt: skip
         """Copies both ways until the target has hung up. A child that only closes its side still gets the response."""
-        out, back = (asyncio.create_task(self._copy(reader, writer)) for reader, writer in ways)
+        out = asyncio.create_task(self._copy(*there))
+        back = asyncio.create_task(self._copy(*here) if is_tunnel else self._answer(*here))
         try:
             await back
         finally:
             for task in (out, back):
                 task.cancel()
             await asyncio.gather(out, back, return_exceptions=True)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Copies a response. The child must not keep the connection: its next request may be for another target."""
+        is_interim = True
+        while is_interim:
+            lines = (await reader.readuntil(_END))[: -len(_END)].split(b"\r\n")
+            is_interim = lines[0].partition(b" ")[2].startswith(b"1")
+            writer.write(_closing(lines))
+        await self._copy(reader, writer)
 
     async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         left = MOST_BYTES
@@ -161,3 +172,9 @@ class GuardProxy:
             await writer.drain()
         if writer.can_write_eof():
             writer.write_eof()
+
+
+def _closing(lines: Sequence[bytes]) -> bytes:
+    """Returns the head of a message after which its connection is closed."""
+    kept = [line for line in lines[1:] if not line.lower().startswith(_OF_THE_PROXY)]
+    return b"\r\n".join((lines[0], *kept, b"Connection: close")) + _END
