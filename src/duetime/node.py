@@ -36,6 +36,7 @@ from duetime.domain.direct_alerts import node_leaving
 from duetime.domain.errors import Overloaded
 from duetime.domain.grants import KeyLimits
 from duetime.domain.lease import ClockState, explain_clock
+from duetime.domain.node_report import CertificateFact
 from duetime.domain.secrets import channel_place, connection_place
 from duetime.engine.direct_alerts import DirectAlerts
 from duetime.engine.engine import Engine
@@ -102,6 +103,7 @@ class Node:
             logs=self._logs,
             archive=AuditFolder(settings.audit_export_folder or settings.data / "audit"),
             telemetry=self._telemetry,
+            certificates=self._list_certificates,
         )
         self._keyring = Keyring(self._store, self._engine.clock)
         self._limiter = Limiter(self._store, self._engine.clock, self._tiers)
@@ -115,6 +117,9 @@ class Node:
             lambda: self._direct_sender.beat(settings.heartbeat_url), self._trouble, self._clock,
             settings.heartbeat_interval,
         )  # fmt: skip
+
+    def _list_certificates(self) -> list[CertificateFact]:
+        return [CertificateFact(*it) for it in self.certificates.certificates()]
 
     def _keys_of(self, tenant: str) -> tuple[bytes, ...]:
         """Returns the keys that sign a request of this tenant now."""

@@ -9,7 +9,6 @@ import pytest
 
 from duetime.domain.alert_facts import (
     Burn,
-    CertificateFact,
     Ended,
     Facts,
     NodeFact,
@@ -26,6 +25,7 @@ from duetime.domain.default_alerts import OF_CLUSTER, OF_TENANTS, rules_of
 from duetime.domain.errors import InvalidRequest
 from duetime.domain.histogram import Histogram
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND, parse_instant
+from duetime.domain.node_report import CertificateFact
 from duetime.domain.silences import in_hours, is_quiet
 from samples import NOW, TENANT
 

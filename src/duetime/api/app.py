@@ -16,6 +16,8 @@ from duetime.api.openapi import DOCS_ROUTES, WordSchemas, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
 from duetime.api.queries import refuse_nul
 from duetime.api.routes.actions import JobActionController
+from duetime.api.routes.alert_rules import AlertRuleController
+from duetime.api.routes.alerts import AlertController, SilenceController
 from duetime.api.routes.audit import AuditController
 from duetime.api.routes.batch import create_jobs
 from duetime.api.routes.channels import ChannelController
@@ -57,6 +59,7 @@ def _routes() -> Router:
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
             ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController,
             ConnectionController, ChannelController, SubscriptionController, SigningKeyController, get_cluster, get_now,
+            AlertController, AlertRuleController, SilenceController,
         ],
         before_request=refuse_nul,
     )  # fmt: skip

@@ -53,6 +53,8 @@ _BODIES = {
     ("/api/v1/subscriptions", "post"): "SubscriptionRequest",
     ("/api/v1/connections/{name}", "put"): "ConnectionRequest",
     ("/api/v1/alert-channels/{name}", "put"): "ChannelRequest",
+    ("/api/v1/alert-rules/{name}", "put"): "AlertRuleRequest",
+    ("/api/v1/silences", "post"): "SilenceRequest",
     ("/api/v1/workers/join", "post"): "Joining",
     ("/api/v1/workers/poll", "post"): "Polling",
     ("/api/v1/workers/report", "post"): "Reporting",

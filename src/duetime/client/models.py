@@ -14,6 +14,18 @@ import msgspec
 
 from duetime.client.calls import Page
 from duetime.wire import jobs
+from duetime.wire.alerts import (
+    AlertHistory,
+    AlertList,
+    AlertRuleList,
+    AlertRuleMessage,
+    AlertRuleTest,
+    SilenceList,
+    SilenceMessage,
+)
+from duetime.wire.alerts import AlertRuleView as AlertRule
+from duetime.wire.alerts import AlertView as Alert
+from duetime.wire.alerts import SilenceView as Silence
 from duetime.wire.audit import AuditList
 from duetime.wire.audit import AuditView as AuditEntry
 from duetime.wire.channels import ChannelList, ChannelMessage, ChannelTest
@@ -55,15 +67,16 @@ from duetime.wire.words import (
 )
 
 __all__ = [
-    "AlertChannel", "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "ChannelList", "ChannelMessage",
+    "Alert", "AlertChannel", "AlertHistory", "AlertList", "AlertRule", "AlertRuleList", "AlertRuleMessage",
+    "AlertRuleTest", "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "ChannelList", "ChannelMessage",
     "ChannelTest", "Circuit", "CircuitList", "CircuitMessage", "Cluster", "Coming", "Connection", "ConnectionList",
     "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord", "Event", "Execution", "ExecutionDetail", "ExecutionPage",
     "Health", "Job", "JobGlance", "JobMessage", "JobPage", "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry",
     "Logs", "MadeKey", "MemoryHealth", "Node", "NodeNow", "Now", "Objective", "ObjectiveWord", "OtherSigningKey",
     "OwnStanding", "Page", "Places", "Preview", "QueuedRun", "Redriven", "Refused", "RetryPolicy", "RightWord",
-    "RoleWord", "SigningKey", "Skipped", "Slo", "StandingWord", "StateWord", "StatusWord", "Subscription",
-    "SubscriptionList", "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "WorkerEntry",
-    "WorkerList", "WorstJob",
+    "RoleWord", "SigningKey", "Silence", "SilenceList", "SilenceMessage", "Skipped", "Slo", "StandingWord", "StateWord",
+    "StatusWord", "Subscription", "SubscriptionList", "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord",
+    "Webhooks", "Why", "WorkerEntry", "WorkerList", "WorstJob",
 ]  # fmt: skip
 
 

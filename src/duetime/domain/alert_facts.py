@@ -13,6 +13,7 @@ import msgspec
 
 from duetime.domain.histogram import Histogram
 from duetime.domain.instants import SECOND
+from duetime.domain.node_report import CertificateFact
 
 RECENT_SECONDS = 3600.0  # rules that look further back read their tenant's statistics apart
 
@@ -77,12 +78,6 @@ class OpenCircuit(NamedTuple):
     circuit: str
     target: str  # without its path, which may hold a secret
     failures: int
-
-
-class CertificateFact(NamedTuple):
-    tenant: str
-    target: str
-    ends_at: int
 
 
 class Burn(NamedTuple):

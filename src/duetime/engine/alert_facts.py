@@ -15,7 +15,6 @@ import structlog
 from duetime.domain.alert_facts import (
     RECENT_SECONDS,
     Burn,
-    CertificateFact,
     Ended,
     Facts,
     NodeFact,
@@ -31,7 +30,7 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import SECOND
 from duetime.domain.job import JobStatus, JobType
 from duetime.domain.lease import View
-from duetime.domain.node_report import NodeFacts, NodeReport
+from duetime.domain.node_report import CertificateFact, NodeFacts, NodeReport
 from duetime.domain.objectives import expected_by
 from duetime.domain.states import State
 from duetime.domain.statistics import StatisticsQuery
@@ -59,20 +58,12 @@ log = structlog.get_logger()
 T = TypeVar("T")
 
 
-async def _none() -> None:
-    return None
-
-
 class FactsReader:
-    """`own()`: what this node tells of itself. `certificates()`: those of targets; None: not known now.
-
-    `burns()`: objectives of jobs for which a burn-rate rule holds.
-    """
+    """`own()`: what this node tells of itself. `burns()`: objectives of jobs for which a burn-rate rule holds."""
 
     def __init__(
         self, store: Store, clock: Clock, node: int, capacity: Capacity, view: Callable[[], View | None],
         own: Callable[[], NodeFacts], *,
-        certificates: Callable[[], Awaitable[Sequence[CertificateFact] | None]] = _none,
         burns: Callable[[], Sequence[JobStanding]] = list,
     ) -> None:  # fmt: skip
         self._store = store
@@ -81,7 +72,6 @@ class FactsReader:
         self._capacity = capacity
         self._own = own
         self._view = view
-        self._certificates = certificates
         self._burns = burns
         self._expected: dict[str, list[WatchedJob]] | None = None
         self._expected_at = 0
@@ -102,7 +92,7 @@ class FactsReader:
             waiting=await self._part("waiting", self._read_waiting(now, reports)),
             expected=await self._part("expected", self._read_expected(now)),
             circuits=await self._part("circuits", self._read_circuits()),
-            certificates=await self._part("certificates", self._certificates()),
+            certificates=None if reports is None else _certificates(reports, now),
             burns=[burn for one in self._burns() if (burn := _burn(one)) is not None],
             capacity=await self._part("capacity", self._read_capacity()),
             orphans=await self._part("orphans", self._read_orphans()),
@@ -276,6 +266,16 @@ _BY_STATISTICS = frozenset({Kind.FAILURE_RATIO, Kind.LATENESS_P99, Kind.DEAD_LET
 
 def _is_fresh(kept: tuple[object, int, object] | None, now: int, every: int) -> bool:
     return kept is not None and abs(now - kept[1]) < every
+
+
+def _certificates(reports: Sequence[NodeReport], now: int) -> list[CertificateFact]:
+    """Returns the certificates that nodes know of; of one target that which ends first."""
+    found: dict[tuple[str, str], CertificateFact] = {}
+    for report in reports:
+        for it in report.facts.certificates if report.is_fresh(now) else ():
+            known = found.get((it.tenant, it.target))
+            found[it.tenant, it.target] = it if known is None or it.ends_at < known.ends_at else known
+    return sorted(found.values(), key=lambda it: it.ends_at)
 
 
 def _burn(one: JobStanding) -> Burn | None:

@@ -14,7 +14,7 @@ import structlog
 from duetime.domain.commands import StartNode, StopNode
 from duetime.domain.errors import StaleWrite
 from duetime.domain.lease import doubt_clock, is_long_after
-from duetime.domain.node_report import NodeFacts
+from duetime.domain.node_report import CertificateFact, NodeFacts
 from duetime.engine.membership import Membership
 from duetime.engine.redaction import Redaction
 from duetime.engine.settings import EngineSettings
@@ -54,6 +54,7 @@ class Engine:
         logs: LogStore | None = None,
         archive: AuditArchive | None = None,
         telemetry: Telemetry | None = None,
+        certificates: Callable[[], Sequence[CertificateFact]] = tuple,
     ) -> None:  # fmt: skip
         hub = telemetry or Telemetry()
         self._around = Surroundings(
@@ -68,6 +69,7 @@ class Engine:
             archive=archive,
             redaction=Redaction(),
             telemetry=hub,
+            certificates=certificates,
             collected=Collected(hub, clock),
             troubles=TroubleNotes(hub),
             lag=LoopLag(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ from duetime.domain.execution import Claim
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import ALERTS, TIMER, runs_housekeeping
-from duetime.domain.node_report import NodeFacts
+from duetime.domain.node_report import CertificateFact, NodeFacts, ending_soon
 from duetime.engine.alerts import make_alerts
 from duetime.engine.attempt_runner import AttemptRunner
 from duetime.engine.audit_retention import AuditRetention
@@ -85,6 +85,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     archive: AuditArchive | None
     redaction: Redaction
     telemetry: Telemetry
+    certificates: Callable[[], Sequence[CertificateFact]]
     collected: Collected
     troubles: TroubleNotes
     lag: LoopLag
@@ -301,6 +302,7 @@ class Term:
             unwritten=self.recorder.unwritten(),
             failing=tuple(service.name for service in self.services if service.failure),
             troubles=self._around.troubles.worst(self._around.clock.now()),
+            certificates=ending_soon(self._around.certificates(), self._around.clock.now()),
             places=self.dispatcher.place_uses(),
         )
 

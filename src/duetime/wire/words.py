@@ -11,6 +11,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from duetime.domain.alert_rules import Kind as AlertKind
+from duetime.domain.alert_rules import Severity
+from duetime.domain.alerts import AlertState
 from duetime.domain.breaker import CircuitState
 from duetime.domain.channels import Kind
 from duetime.domain.identity import Right, Role, Tier
@@ -35,4 +38,7 @@ RightWord = Annotated[str, Right]
 StandingWord = Annotated[str, Standing]
 ObjectiveWord = Annotated[str, ObjectiveKind]
 CircuitWord = Annotated[str, CircuitState]
+AlertKindWord = Annotated[str, AlertKind]
+AlertStateWord = Annotated[str, AlertState]
+SeverityWord = Annotated[str, Severity]
 ChannelKindWord = Annotated[str, Kind]
