@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from duetime.domain import commands as c
-from duetime.domain.alert_rules import AlertRule, Kind, Severity
+from duetime.domain.alert_rules import AlertKind, AlertRule, Severity
 from duetime.domain.alerts import Alert
 from duetime.domain.breaker import circuit_of
 from duetime.domain.capacity import Capacity
@@ -117,8 +117,8 @@ async def watch(stage: Stage) -> Watch:
 
 async def test_a_failing_target_fires_and_resolves_when_its_failures_are_old(watch: Watch):
     await watch.start()
-    await watch.put(AlertRule("dead-letters", Kind.DEAD_LETTERS, enabled=False))
-    await watch.put(AlertRule("circuit-open", Kind.CIRCUIT_OPEN, enabled=False))
+    await watch.put(AlertRule("dead-letters", AlertKind.DEAD_LETTERS, enabled=False))
+    await watch.put(AlertRule("circuit-open", AlertKind.CIRCUIT_OPEN, enabled=False))
     await watch.run(9)
     await watch.run(1, FAILURE)
     await watch.look()
@@ -138,10 +138,10 @@ async def test_a_failing_target_fires_and_resolves_when_its_failures_are_old(wat
 
 async def test_a_rule_of_a_tag_counts_only_jobs_with_the_tag(watch: Watch):
     await watch.start()
-    await watch.put(AlertRule("failures", Kind.FAILURE_RATIO, enabled=False))
-    await watch.put(AlertRule("sales", Kind.FAILURE_RATIO, scope="tag:team=sales", least_count=3))
+    await watch.put(AlertRule("failures", AlertKind.FAILURE_RATIO, enabled=False))
+    await watch.put(AlertRule("sales", AlertKind.FAILURE_RATIO, scope="tag:team=sales", least_count=3))
     for name in ("dead-letters", "circuit-open"):
-        await watch.put(AlertRule(name, Kind.WAITING, enabled=False))
+        await watch.put(AlertRule(name, AlertKind.WAITING, enabled=False))
     await watch.run(4, FAILURE, tags={"team": "ops"})
     await watch.look()
     await watch.only()
@@ -161,7 +161,7 @@ async def test_executions_that_run_out_of_attempts_fire(watch: Watch):
 
 async def test_an_open_circuit_fires_until_its_target_is_back_and_tells_no_path(watch: Watch):
     await watch.start()
-    await watch.put(AlertRule("dead-letters", Kind.DEAD_LETTERS, enabled=False))
+    await watch.put(AlertRule("dead-letters", AlertKind.DEAD_LETTERS, enabled=False))
     for _ in range(5):
         await watch.run(1, FAILURE, url="https://hook.example:8443/secret-token?x=1")
     await watch.look()
@@ -177,9 +177,9 @@ async def test_an_open_circuit_fires_until_its_target_is_back_and_tells_no_path(
 async def test_a_full_queue_fires_after_a_minute_and_resolves_when_it_is_worked_off(watch: Watch):
     await watch.start(Limits(concurrency=1))
     watch.stage.executor.hold()
-    await watch.put(AlertRule("queue-build-up", Kind.WAITING, threshold=3))
+    await watch.put(AlertRule("queue-build-up", AlertKind.WAITING, threshold=3))
     for rule in ("lateness", "lateness-high", "saturation", "saturation-critical", "scheduler-stopped"):
-        await watch.put(AlertRule(rule, Kind.WAITING, enabled=False))
+        await watch.put(AlertRule(rule, AlertKind.WAITING, enabled=False))
     for _ in range(8):
         await watch.stage.add_job(spec("immediate"))
     await watch.stage.tick()
@@ -214,7 +214,7 @@ async def test_a_job_that_does_not_succeed_in_its_time_fires_until_it_does(watch
     await watch.only()
     watch.clock.advance(3600)
     for rule in ("scheduler-stopped", "lateness", "lateness-high"):
-        await watch.put(AlertRule(rule, Kind.WAITING, enabled=False))
+        await watch.put(AlertRule(rule, AlertKind.WAITING, enabled=False))
     await watch.pass_time(20, runs=False)
     assert (await watch.only("not-run"))["not-run"].subject == f"job:{job_id}"
     await watch.stage.tick()  # the timer is back, and the job runs
@@ -230,8 +230,8 @@ async def test_a_paused_job_may_be_silent(watch: Watch):
     await watch.only()
 
 
-@pytest.mark.parametrize("kind", [Kind.NOT_RUN, Kind.NO_SUCCESS])
-async def test_a_rule_for_a_job_has_its_own_span(watch: Watch, kind: Kind):
+@pytest.mark.parametrize("kind", [AlertKind.NOT_RUN, AlertKind.NO_SUCCESS])
+async def test_a_rule_for_a_job_has_its_own_span(watch: Watch, kind: AlertKind):
     await watch.start()
     await watch.put(AlertRule("own", kind, scope="tag:team=sales", window_seconds=7200))
     await watch.stage.add_job(spec("@daily", tags={"team": "sales"}))
@@ -277,7 +277,7 @@ async def test_a_node_whose_places_are_full_fires(watch: Watch):
 async def test_timers_that_no_node_fires_fire(watch: Watch):
     await watch.start()
     for rule in ("lateness", "lateness-high"):
-        await watch.put(AlertRule(rule, Kind.WAITING, enabled=False))
+        await watch.put(AlertRule(rule, AlertKind.WAITING, enabled=False))
     await watch.stage.add_job(spec("immediate"))
     await watch.pass_time(60, runs=False)
     await watch.only()
@@ -301,7 +301,7 @@ async def test_a_service_that_keeps_failing_fires(watch: Watch):
 async def test_a_job_that_burns_its_error_budget_fires(watch: Watch):
     await watch.start()
     for name in ("failures", "dead-letters", "circuit-open"):
-        await watch.put(AlertRule(name, Kind.WAITING, enabled=False))
+        await watch.put(AlertRule(name, AlertKind.WAITING, enabled=False))
     await watch.stage.add_job(spec("every 1m", slo=Slo(success=99), retry_policy=ONCE))
     await watch.stage.engine.term.watched.run_once()
     watch.stage.executor.answer(FAILURE)
@@ -358,8 +358,8 @@ async def test_a_node_that_leaves_by_itself_is_not_gone(pair: list[Watch]):
 
 async def test_executions_that_nobody_takes_over_fire(pair: list[Watch]):
     dead, survivor = pair
-    await survivor.put(AlertRule("node-gone", Kind.NODE_GONE, enabled=False))
-    await survivor.put(AlertRule("not-taken", Kind.ORPHANS, for_seconds=60))
+    await survivor.put(AlertRule("node-gone", AlertKind.NODE_GONE, enabled=False))
+    await survivor.put(AlertRule("not-taken", AlertKind.ORPHANS, for_seconds=60))
     dead.stage.executor.hold()
     for number in range(20):
         job_id = f"019b76da-a800-7000-8000-{number * 0x9E3779B97F4A7C15 % 2**48:012x}"  # of shards of both nodes
@@ -398,7 +398,7 @@ async def test_a_clock_that_was_moved_fires_until_it_is_right(store: Store, cloc
 async def test_the_owner_hands_over_and_the_earlier_one_writes_nothing(pair: list[Watch], clock: HandClock):
     """The owner decides, is suspended past its lease, and continues: the store refuses what it decided."""
     owner, other = pair
-    await owner.put(AlertRule("dead-letters", Kind.DEAD_LETTERS, enabled=False))
+    await owner.put(AlertRule("dead-letters", AlertKind.DEAD_LETTERS, enabled=False))
     term = owner.stage.engine.term
     decided = c.ApplyAlerts(clock.now(), term.node, 1, TENANT, (), ())
     await other.pass_time(7)
@@ -503,7 +503,7 @@ async def test_a_rule_that_is_turned_off_ends_its_alert(watch: Watch):
     await watch.run(1, FAILURE)
     await watch.look()
     await watch.only("dead-letters")
-    await watch.put(AlertRule("dead-letters", Kind.DEAD_LETTERS, enabled=False))
+    await watch.put(AlertRule("dead-letters", AlertKind.DEAD_LETTERS, enabled=False))
     await watch.pass_time(5)
     await watch.only()
     assert [title.partition(":")[0] for title in await watch.told()] == ["firing", "resolved"]

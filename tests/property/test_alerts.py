@@ -7,7 +7,7 @@ from itertools import count
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from duetime.domain.alert_rules import AlertRule, Escalation, Kind, QuietHours, Severity
+from duetime.domain.alert_rules import AlertKind, AlertRule, Escalation, QuietHours, Severity
 from duetime.domain.alerts import CLEAR, MOST_OF_RULE, Alert, AlertState, Decision, end_all, evaluate, reading
 from duetime.domain.instants import HOUR, MINUTE, SECOND
 from duetime.domain.silences import Silence, is_quiet
@@ -20,7 +20,7 @@ LIMIT = 100.0
 rules = st.builds(
     AlertRule,
     name=st.just("r"),
-    kind=st.just(Kind.WAITING),
+    kind=st.just(AlertKind.WAITING),
     threshold=st.just(LIMIT),
     for_seconds=st.sampled_from([0.0, 5.0, 12.0, 30.0]),
     severity=st.sampled_from([Severity.WARNING, Severity.CRITICAL]),
@@ -117,7 +117,9 @@ def test_alerts_follow_their_readings_and_notices_their_alerts(rule, values, qui
 
 @given(turns)
 def test_without_repeats_and_escalation_each_alert_is_told_once(values) -> None:  # type: ignore[no-untyped-def]
-    rule = AlertRule("r", Kind.WAITING, threshold=LIMIT, for_seconds=0, channels=("mail",), repeat_seconds=0).filled()
+    rule = AlertRule(
+        "r", AlertKind.WAITING, threshold=LIMIT, for_seconds=0, channels=("mail",), repeat_seconds=0
+    ).filled()
     world, now = World(rule, [], ()), NOW
     for found in values:
         world.turn(found, now)
@@ -144,7 +146,7 @@ def test_a_turn_that_is_decided_again_decides_the_same(rule, values) -> None:  #
 
 @given(turns)
 def test_the_end_of_a_rule_ends_its_alerts_and_tells_who_was_told(values) -> None:  # type: ignore[no-untyped-def]
-    rule = AlertRule("r", Kind.WAITING, threshold=LIMIT, for_seconds=5, channels=("mail",)).filled()
+    rule = AlertRule("r", AlertKind.WAITING, threshold=LIMIT, for_seconds=5, channels=("mail",)).filled()
     world, now = World(rule, [], ()), NOW
     for found in values:
         world.turn(found, now)
@@ -156,7 +158,7 @@ def test_the_end_of_a_rule_ends_its_alerts_and_tells_who_was_told(values) -> Non
 
 @given(st.integers(MOST_OF_RULE, 3 * MOST_OF_RULE))
 def test_a_rule_has_a_bounded_number_of_alerts_and_those_that_fire_stay(number: int) -> None:
-    rule = AlertRule("r", Kind.WAITING, threshold=LIMIT, for_seconds=0).filled()
+    rule = AlertRule("r", AlertKind.WAITING, threshold=LIMIT, for_seconds=0).filled()
     ids = map(str, count())
     first = evaluate(rule, TENANT, [reading(rule, "z", 500, "")], [], [], (), NOW, ids.__next__)
     many = [reading(rule, f"s{number}", 500, "") for number in range(number)] + [reading(rule, "z", 500, "")]
@@ -168,5 +170,7 @@ def test_a_rule_has_a_bounded_number_of_alerts_and_those_that_fire_stay(number: 
 
 def test_the_bounds_of_these_tests() -> None:
     assert NOW % HOUR == 0, "the quiet hours of these tests begin at NOW"
-    assert is_quiet(AlertRule("r", Kind.WAITING, quiet_hours=QuietHours("00:00", "00:01")).filled(), NOW)
-    assert not is_quiet(AlertRule("r", Kind.WAITING, quiet_hours=QuietHours("00:00", "00:01")).filled(), NOW + MINUTE)
+    assert is_quiet(AlertRule("r", AlertKind.WAITING, quiet_hours=QuietHours("00:00", "00:01")).filled(), NOW)
+    assert not is_quiet(
+        AlertRule("r", AlertKind.WAITING, quiet_hours=QuietHours("00:00", "00:01")).filled(), NOW + MINUTE
+    )

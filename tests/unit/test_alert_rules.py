@@ -19,7 +19,7 @@ from duetime.domain.alert_facts import (
 )
 from duetime.domain.alert_notices import notice_jobs
 from duetime.domain.alert_readings import measure
-from duetime.domain.alert_rules import KINDS, AlertRule, Kind, QuietHours, Severity, check_rule
+from duetime.domain.alert_rules import KINDS, AlertKind, AlertRule, QuietHours, Severity, check_rule
 from duetime.domain.alerts import Alert, AlertState, Reading, Telling
 from duetime.domain.default_alerts import OF_CLUSTER, OF_TENANTS, rules_of
 from duetime.domain.errors import InvalidRequest
@@ -49,46 +49,46 @@ def stats(*rows: Ended) -> Facts:
     return Facts(NOW, ended=by_subject(rows))
 
 
-SCOPED = {Kind.NO_SUCCESS: "job:j"}
+SCOPED = {AlertKind.NO_SUCCESS: "job:j"}
 # For each kind: facts with which its defaults are bad, and facts with which they are good.
-CASES: dict[Kind, tuple[Facts, Facts]] = {
-    Kind.FAILURE_RATIO: (stats(ended(80, 20)), stats(ended(95, 5))),
-    Kind.LATENESS_P99: (stats(ended(late=90 * SECOND)), stats(ended(late=SECOND))),
-    Kind.WAITING: (Facts(NOW, waiting={TENANT: 101}), Facts(NOW, waiting={TENANT: 7})),
-    Kind.NOT_RUN: (
+CASES: dict[AlertKind, tuple[Facts, Facts]] = {
+    AlertKind.FAILURE_RATIO: (stats(ended(80, 20)), stats(ended(95, 5))),
+    AlertKind.LATENESS_P99: (stats(ended(late=90 * SECOND)), stats(ended(late=SECOND))),
+    AlertKind.WAITING: (Facts(NOW, waiting={TENANT: 101}), Facts(NOW, waiting={TENANT: 7})),
+    AlertKind.NOT_RUN: (
         Facts(NOW, expected={TENANT: [job(expected_by=NOW - 1)]}),
         Facts(NOW, expected={TENANT: [job(expected_by=NOW)]}),
     ),
-    Kind.NO_SUCCESS: (
+    AlertKind.NO_SUCCESS: (
         Facts(NOW, jobs={(TENANT, "r"): [job(last_success_at=NOW - DAY - 1)]}),
         Facts(NOW, jobs={(TENANT, "r"): [job(last_success_at=NOW - DAY)]}),
     ),
-    Kind.DEAD_LETTERS: (stats(ended(failed=1, dead=1)), stats(ended(failed=1))),
-    Kind.CIRCUIT_OPEN: (
+    AlertKind.DEAD_LETTERS: (stats(ended(failed=1, dead=1)), stats(ended(failed=1))),
+    AlertKind.CIRCUIT_OPEN: (
         Facts(NOW, circuits=[OpenCircuit(TENANT, "c", "https://x", 5)]),
         Facts(NOW, circuits=[OpenCircuit("b", "c", "https://x", 5)]),
     ),
-    Kind.CERTIFICATE: (
+    AlertKind.CERTIFICATE: (
         Facts(NOW, certificates=[CertificateFact(TENANT, "x", NOW + 13 * DAY)]),
         Facts(NOW, certificates=[CertificateFact(TENANT, "x", NOW + 90 * DAY)]),
     ),
-    Kind.BURN_RATE: (Facts(NOW, burns=[Burn(TENANT, "j", "report", "success", 6, 20)]), Facts(NOW, burns=[])),
-    Kind.CAPACITY: (Facts(NOW, capacity=[Use("jobs", 81, 100)]), Facts(NOW, capacity=[Use("jobs", 10, 100)])),
-    Kind.SATURATION: (
+    AlertKind.BURN_RATE: (Facts(NOW, burns=[Burn(TENANT, "j", "report", "success", 6, 20)]), Facts(NOW, burns=[])),
+    AlertKind.CAPACITY: (Facts(NOW, capacity=[Use("jobs", 81, 100)]), Facts(NOW, capacity=[Use("jobs", 10, 100)])),
+    AlertKind.SATURATION: (
         Facts(NOW, nodes=[node(in_flight=90, limit=100)]), Facts(NOW, nodes=[node(in_flight=9, limit=100)]),
     ),
-    Kind.ORPHANS: (Facts(NOW, orphans=1), Facts(NOW, orphans=0)),
-    Kind.NODE_GONE: (
+    AlertKind.ORPHANS: (Facts(NOW, orphans=1), Facts(NOW, orphans=0)),
+    AlertKind.NODE_GONE: (
         Facts(NOW, nodes=[node(is_alive=False, reported_at=NOW - MINUTE)]),
         Facts(NOW, nodes=[node(is_alive=False, reported_at=NOW - MINUTE), node()]),
     ),
-    Kind.SCHEDULER_STOPPED: (Facts(NOW, overdue_ms=2 * MINUTE), Facts(NOW, overdue_ms=0)),
-    Kind.TURN_ERRORS: (Facts(NOW, nodes=[node(failing=("timer",))]), Facts(NOW, nodes=[node()])),
-    Kind.CLOCK_OFFSET: (Facts(NOW, nodes=[node(clock_offset=-3000)]), Facts(NOW, nodes=[node(clock_offset=100)])),
+    AlertKind.SCHEDULER_STOPPED: (Facts(NOW, overdue_ms=2 * MINUTE), Facts(NOW, overdue_ms=0)),
+    AlertKind.TURN_ERRORS: (Facts(NOW, nodes=[node(failing=("timer",))]), Facts(NOW, nodes=[node()])),
+    AlertKind.CLOCK_OFFSET: (Facts(NOW, nodes=[node(clock_offset=-3000)]), Facts(NOW, nodes=[node(clock_offset=100)])),
 }  # fmt: skip
 
 
-def of(kind: Kind, **fields: Any) -> AlertRule:
+def of(kind: AlertKind, **fields: Any) -> AlertRule:
     return AlertRule("r", kind, **{"scope": SCOPED.get(kind, "all")} | fields).filled()
 
 
@@ -99,56 +99,56 @@ def readings(rule: AlertRule, facts: Facts) -> list[Reading]:
 
 
 @pytest.mark.parametrize("kind", list(CASES))
-def test_each_kind_is_bad_and_good_by_its_facts(kind: Kind) -> None:
+def test_each_kind_is_bad_and_good_by_its_facts(kind: AlertKind) -> None:
     bad, good = CASES[kind]
     assert [one.is_bad for one in readings(of(kind), bad)] == [True]
     assert all(one.is_good for one in readings(of(kind), good))
 
 
 @pytest.mark.parametrize("kind", list(CASES))
-def test_without_its_facts_a_kind_knows_nothing(kind: Kind) -> None:
+def test_without_its_facts_a_kind_knows_nothing(kind: AlertKind) -> None:
     assert measure(of(kind), TENANT, Facts(NOW)) is None
 
 
 def test_every_kind_is_covered_here() -> None:
-    assert set(CASES) == set(Kind) - {Kind.DATABASE_GONE}  # each node tells by itself
-    assert set(KINDS) == set(Kind)
-    assert readings(of(Kind.DATABASE_GONE), Facts(NOW)) == []
+    assert set(CASES) == set(AlertKind) - {AlertKind.DATABASE_GONE}  # each node tells by itself
+    assert set(KINDS) == set(AlertKind)
+    assert readings(of(AlertKind.DATABASE_GONE), Facts(NOW)) == []
 
 
 def test_too_few_executions_are_no_ratio() -> None:
-    assert readings(of(Kind.FAILURE_RATIO), stats(ended(0, 9))) == []
-    assert readings(of(Kind.FAILURE_RATIO, least_count=9), stats(ended(0, 9)))[0].is_bad
+    assert readings(of(AlertKind.FAILURE_RATIO), stats(ended(0, 9))) == []
+    assert readings(of(AlertKind.FAILURE_RATIO, least_count=9), stats(ended(0, 9)))[0].is_bad
 
 
 def test_a_rule_sees_only_its_tenant_its_subject_and_its_window() -> None:
     other = stats(ended(0, 50, tenant="b"), ended(0, 50, subject="job:j"), ended(0, 50, at=NOW - 5 * MINUTE - 10_000))
-    assert readings(of(Kind.FAILURE_RATIO), other) == []
-    assert readings(of(Kind.FAILURE_RATIO, scope="job:j"), other)[0].subject == "job:j"
-    assert readings(of(Kind.FAILURE_RATIO, window_seconds=600), other)[0].is_bad
+    assert readings(of(AlertKind.FAILURE_RATIO), other) == []
+    assert readings(of(AlertKind.FAILURE_RATIO, scope="job:j"), other)[0].subject == "job:j"
+    assert readings(of(AlertKind.FAILURE_RATIO, window_seconds=600), other)[0].is_bad
 
 
 def test_a_long_window_has_its_own_statistics() -> None:
-    rule, day_ago = of(Kind.FAILURE_RATIO, window_seconds=2 * 86_400), ended(0, 50, at=NOW - DAY, span=HOUR)
+    rule, day_ago = of(AlertKind.FAILURE_RATIO, window_seconds=2 * 86_400), ended(0, 50, at=NOW - DAY, span=HOUR)
     assert measure(rule, TENANT, stats(day_ago)) is None, "they are not read yet"
     assert readings(rule, Facts(NOW, long={TENANT: by_subject([day_ago])}))[0].is_bad
 
 
 def test_a_paused_job_may_be_silent() -> None:
-    assert readings(of(Kind.NOT_RUN), Facts(NOW, expected={TENANT: [job(expected_by=1, is_active=False)]})) == []
+    assert readings(of(AlertKind.NOT_RUN), Facts(NOW, expected={TENANT: [job(expected_by=1, is_active=False)]})) == []
     paused = Facts(NOW, jobs={(TENANT, "r"): [job(is_active=False)]})
-    assert readings(of(Kind.NOT_RUN, scope="tag:a=b"), paused) == []
+    assert readings(of(AlertKind.NOT_RUN, scope="tag:a=b"), paused) == []
 
 
 def test_a_rule_of_its_own_span_counts_runs_and_not_successes() -> None:
     ran = Facts(NOW, jobs={(TENANT, "r"): [job(last_run_at=NOW - HOUR)]})
-    assert readings(of(Kind.NOT_RUN, scope="job:j", window_seconds=7200), ran)[0].is_good
-    assert readings(of(Kind.NOT_RUN, scope="job:j", window_seconds=1800), ran)[0].is_bad
-    assert readings(of(Kind.NO_SUCCESS, scope="job:j", window_seconds=7200), ran)[0].is_bad
+    assert readings(of(AlertKind.NOT_RUN, scope="job:j", window_seconds=7200), ran)[0].is_good
+    assert readings(of(AlertKind.NOT_RUN, scope="job:j", window_seconds=1800), ran)[0].is_bad
+    assert readings(of(AlertKind.NO_SUCCESS, scope="job:j", window_seconds=7200), ran)[0].is_bad
 
 
 def test_a_value_between_the_threshold_and_its_clear_part_is_neither() -> None:
-    (one,) = readings(of(Kind.WAITING), Facts(NOW, waiting={TENANT: 95}))
+    (one,) = readings(of(AlertKind.WAITING), Facts(NOW, waiting={TENANT: 95}))
     assert (one.is_bad, one.is_good) == (False, False)
 
 
@@ -158,12 +158,15 @@ def test_a_value_between_the_threshold_and_its_clear_part_is_neither() -> None:
 @pytest.mark.parametrize(
     ("fields", "pointer"),
     [
-        ({"kind": Kind.WAITING, "scope": "job:x"}, "/scope"),
-        ({"kind": Kind.FAILURE_RATIO, "scope": "tag:x"}, "/scope"),
-        ({"kind": Kind.FAILURE_RATIO, "scope": "all:x"}, "/scope"),
-        ({"kind": Kind.WAITING, "window_seconds": 60}, "/window_seconds"),
-        ({"kind": Kind.WAITING, "quiet_hours": QuietHours("22:00", "07:00", "Mars/Olympus")}, "/quiet_hours/timezone"),
-        ({"kind": Kind.WAITING, "quiet_hours": QuietHours("22:00", "22:00")}, "/quiet_hours/to"),
+        ({"kind": AlertKind.WAITING, "scope": "job:x"}, "/scope"),
+        ({"kind": AlertKind.FAILURE_RATIO, "scope": "tag:x"}, "/scope"),
+        ({"kind": AlertKind.FAILURE_RATIO, "scope": "all:x"}, "/scope"),
+        ({"kind": AlertKind.WAITING, "window_seconds": 60}, "/window_seconds"),
+        (
+            {"kind": AlertKind.WAITING, "quiet_hours": QuietHours("22:00", "07:00", "Mars/Olympus")},
+            "/quiet_hours/timezone",
+        ),
+        ({"kind": AlertKind.WAITING, "quiet_hours": QuietHours("22:00", "22:00")}, "/quiet_hours/to"),
     ],
 )
 def test_an_invalid_rule_is_refused_at_its_field(fields: dict[str, Any], pointer: str) -> None:
@@ -188,7 +191,10 @@ def test_the_defaults_are_valid_and_their_names_are_stable() -> None:
 
 
 def test_a_stored_rule_replaces_the_default_of_its_name_and_only_operators_have_rules_of_the_cluster() -> None:
-    own = [AlertRule("failures", Kind.FAILURE_RATIO, threshold=50), AlertRule("orphans", Kind.ORPHANS, enabled=False)]
+    own = [
+        AlertRule("failures", AlertKind.FAILURE_RATIO, threshold=50),
+        AlertRule("orphans", AlertKind.ORPHANS, enabled=False),
+    ]
     rules = rules_of(own, is_operator=False)
     assert rules["failures"].threshold == 50
     assert rules["failures"].window_seconds == 300
@@ -226,7 +232,7 @@ def test_hours_over_midnight_belong_to_the_day_on_which_they_begin(at: str, quie
 def test_critical_notices_do_not_wait_unless_the_rule_says_so() -> None:
     for critical, quiet in ((False, False), (True, True)):
         hours = QuietHours("00:00", "01:00", critical=critical)
-        assert is_quiet(AlertRule("r", Kind.ORPHANS, quiet_hours=hours).filled(), NOW) is quiet
+        assert is_quiet(AlertRule("r", AlertKind.ORPHANS, quiet_hours=hours).filled(), NOW) is quiet
 
 
 # Notices

@@ -25,6 +25,7 @@ from duetime.api.queries import AnyRequest
 from duetime.api.routes.events import EVENT_STREAM
 from duetime.domain.job import UserSpec
 from duetime.domain.work import Joining, Leaving, Polling, Reporting
+from duetime.wire.alerts import AlertRuleRequest, SilenceRequest
 from duetime.wire.channels import ChannelRequest
 from duetime.wire.connections import ConnectionRequest
 from duetime.wire.executions import RedriveRequest
@@ -100,7 +101,7 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     document = app.openapi_schema.to_schema()
     kinds = [
         UserSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Problem, ConnectionRequest,
-        SubscriptionRequest, RotateRequest, ChannelRequest,
+        SubscriptionRequest, RotateRequest, ChannelRequest, AlertRuleRequest, SilenceRequest,
         Joining, Polling, Reporting, Leaving,
     ]  # fmt: skip
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)

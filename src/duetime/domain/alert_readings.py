@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from duetime.domain.alert_facts import Facts, NodeFact, Seen, WatchedJob
-from duetime.domain.alert_rules import AlertRule, Kind
+from duetime.domain.alert_rules import AlertKind, AlertRule
 from duetime.domain.alerts import Reading, reading
 from duetime.domain.instants import DAY, SECOND, format_instant
 
@@ -246,22 +246,22 @@ def _number(count: int, what: str) -> str:
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
 
 
-_KINDS: dict[Kind, Callable[[AlertRule, str, Facts], Readings]] = {
-    Kind.FAILURE_RATIO: _failure_ratio,
-    Kind.LATENESS_P99: _lateness,
-    Kind.WAITING: _waiting,
-    Kind.NOT_RUN: _not_run,
-    Kind.NO_SUCCESS: _no_success,
-    Kind.DEAD_LETTERS: _dead_letters,
-    Kind.CIRCUIT_OPEN: _circuit_open,
-    Kind.CERTIFICATE: _certificate,
-    Kind.BURN_RATE: _burn_rate,
-    Kind.CAPACITY: _capacity,
-    Kind.SATURATION: _saturation,
-    Kind.ORPHANS: _orphans,
-    Kind.NODE_GONE: _node_gone,
-    Kind.SCHEDULER_STOPPED: _scheduler_stopped,
-    Kind.TURN_ERRORS: _turn_errors,
-    Kind.CLOCK_OFFSET: _clock_offset,
-    Kind.DATABASE_GONE: _told_by_the_node,
+_KINDS: dict[AlertKind, Callable[[AlertRule, str, Facts], Readings]] = {
+    AlertKind.FAILURE_RATIO: _failure_ratio,
+    AlertKind.LATENESS_P99: _lateness,
+    AlertKind.WAITING: _waiting,
+    AlertKind.NOT_RUN: _not_run,
+    AlertKind.NO_SUCCESS: _no_success,
+    AlertKind.DEAD_LETTERS: _dead_letters,
+    AlertKind.CIRCUIT_OPEN: _circuit_open,
+    AlertKind.CERTIFICATE: _certificate,
+    AlertKind.BURN_RATE: _burn_rate,
+    AlertKind.CAPACITY: _capacity,
+    AlertKind.SATURATION: _saturation,
+    AlertKind.ORPHANS: _orphans,
+    AlertKind.NODE_GONE: _node_gone,
+    AlertKind.SCHEDULER_STOPPED: _scheduler_stopped,
+    AlertKind.TURN_ERRORS: _turn_errors,
+    AlertKind.CLOCK_OFFSET: _clock_offset,
+    AlertKind.DATABASE_GONE: _told_by_the_node,
 }

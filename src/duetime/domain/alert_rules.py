@@ -28,7 +28,7 @@ class Severity(StrEnum):
     CRITICAL = "critical"
 
 
-class Kind(StrEnum):
+class AlertKind(StrEnum):
     FAILURE_RATIO = "failure_ratio"
     LATENESS_P99 = "lateness_p99"
     WAITING = "waiting"
@@ -66,37 +66,37 @@ class About(NamedTuple):
 _ANY_SCOPE = ("all", "tag", "job")
 _W, _C = Severity.WARNING, Severity.CRITICAL
 
-KINDS: dict[Kind, About] = {
-    Kind.FAILURE_RATIO: About(
+KINDS: dict[AlertKind, About] = {
+    AlertKind.FAILURE_RATIO: About(
         "executions that failed or timed out, of those that ended in the window", "%", 10, 300, 0, _W,
         scopes=_ANY_SCOPE, least_count=10,
     ),
-    Kind.LATENESS_P99: About(
+    AlertKind.LATENESS_P99: About(
         "p99 of the time from scheduled to sent, in the window", "s", 60, 300, 0, _W, scopes=_ANY_SCOPE, least_count=1,
     ),
-    Kind.WAITING: About("executions that are due and do not run", "executions", 100, None, 60, _W),
-    Kind.NOT_RUN: About(
+    AlertKind.WAITING: About("executions that are due and do not run", "executions", 100, None, 60, _W),
+    AlertKind.NOT_RUN: About(
         "jobs that did not run for as long as the window, or as their expect_every", "s", 0, 86_400, 0, _C,
         scopes=_ANY_SCOPE,
     ),
-    Kind.NO_SUCCESS: About("time without a success", "s", 0, 86_400, 0, _C, scopes=_ANY_SCOPE),
-    Kind.DEAD_LETTERS: About(
+    AlertKind.NO_SUCCESS: About("time without a success", "s", 0, 86_400, 0, _C, scopes=_ANY_SCOPE),
+    AlertKind.DEAD_LETTERS: About(
         "executions that ran out of attempts in the window", "executions", 0, 300, 0, _W, scopes=_ANY_SCOPE,
     ),
-    Kind.CIRCUIT_OPEN: About("targets whose circuit is open", "circuits", 0, None, 0, _W),
-    Kind.CERTIFICATE: About("days until a target's certificate ends", "days", 14, None, 0, _W, below=True),
-    Kind.BURN_RATE: About(
+    AlertKind.CIRCUIT_OPEN: About("targets whose circuit is open", "circuits", 0, None, 0, _W),
+    AlertKind.CERTIFICATE: About("days until a target's certificate ends", "days", 14, None, 0, _W, below=True),
+    AlertKind.BURN_RATE: About(
         "the burn-rate rule (1, 6 or 14.4) that holds for an objective of a job's slo", "x", 0, None, 0, _W,
         scopes=("all", "job"),
     ),
-    Kind.CAPACITY: About("use of the store's limit of jobs or of their memory", "%", 80, None, 60, _W, True),
-    Kind.SATURATION: About("places for attempts of a node that are in use", "%", 80, None, 300, _W, True),
-    Kind.ORPHANS: About("executions of expired nodes that were not taken over", "executions", 0, None, 300, _C, True),
-    Kind.NODE_GONE: About("time since a node that did not leave was last seen", "s", 15, None, 0, _C, True),
-    Kind.SCHEDULER_STOPPED: About("how long the earliest timer is overdue", "s", 60, None, 30, _C, True),
-    Kind.TURN_ERRORS: About("services of a node whose last turn failed", "services", 0, None, 30, _W, True),
-    Kind.CLOCK_OFFSET: About("difference of a node's clock from the database's", "s", 1, None, 30, _W, True),
-    Kind.DATABASE_GONE: About("time for which a node can't use the database", "s", 0, None, 15, _C, True),
+    AlertKind.CAPACITY: About("use of the store's limit of jobs or of their memory", "%", 80, None, 60, _W, True),
+    AlertKind.SATURATION: About("places for attempts of a node that are in use", "%", 80, None, 300, _W, True),
+    AlertKind.ORPHANS: About("executions of expired nodes, not taken over", "executions", 0, None, 300, _C, True),
+    AlertKind.NODE_GONE: About("time since a node that did not leave was last seen", "s", 15, None, 0, _C, True),
+    AlertKind.SCHEDULER_STOPPED: About("how long the earliest timer is overdue", "s", 60, None, 30, _C, True),
+    AlertKind.TURN_ERRORS: About("services of a node whose last turn failed", "services", 0, None, 30, _W, True),
+    AlertKind.CLOCK_OFFSET: About("difference of a node's clock from the database's", "s", 1, None, 30, _W, True),
+    AlertKind.DATABASE_GONE: About("time for which a node can't use the database", "s", 0, None, 15, _C, True),
 }  # fmt: skip
 
 Days = Annotated[tuple[Literal["mon", "tue", "wed", "thu", "fri", "sat", "sun"], ...], Meta(min_length=1, max_length=7)]
@@ -134,7 +134,7 @@ class AlertRule(Fields, frozen=True, omit_defaults=True):
     """
 
     name: Annotated[str, Meta(pattern=NAME)]
-    kind: Kind
+    kind: AlertKind
     scope: Annotated[str, Meta(min_length=1, max_length=520)] = "all"
     threshold: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     window_seconds: Annotated[float, Meta(ge=60, le=LONGEST_WINDOW)] | None = None

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from duetime.domain.alert_rules import AlertRule, Kind, Severity
+from duetime.domain.alert_rules import AlertKind, AlertRule, Severity
 
 # Of every tenant
 OF_TENANTS: tuple[AlertRule, ...] = tuple(
     rule.filled()
     for rule in (
-        AlertRule("failures", Kind.FAILURE_RATIO, description="More than 10 % of executions failed in 5 minutes."),
-        AlertRule("queue-build-up", Kind.WAITING, description="More than 100 executions are due and do not run."),
+        AlertRule("failures", AlertKind.FAILURE_RATIO, description="More than 10 % of executions failed in 5 minutes."),
+        AlertRule("queue-build-up", AlertKind.WAITING, description="More than 100 executions are due and do not run."),
         AlertRule(
-            "lateness", Kind.LATENESS_P99, threshold=60, severity=Severity.INFO, group_by="rule",
+            "lateness", AlertKind.LATENESS_P99, threshold=60, severity=Severity.INFO, group_by="rule",
             description="1 % of executions began more than a minute late.",
         ),
         AlertRule(
-            "lateness-high", Kind.LATENESS_P99, threshold=120, for_seconds=300,
+            "lateness-high", AlertKind.LATENESS_P99, threshold=120, for_seconds=300,
             description="1 % of executions began more than two minutes late, for 5 minutes.",
         ),
-        AlertRule("not-run", Kind.NOT_RUN, description="A job did not run for as long as its expect_every."),
-        AlertRule("dead-letters", Kind.DEAD_LETTERS, description="Executions ran out of attempts."),
-        AlertRule("circuit-open", Kind.CIRCUIT_OPEN, description="A target keeps failing and is not called."),
-        AlertRule("certificate", Kind.CERTIFICATE, description="The certificate of a target ends within 14 days."),
-        AlertRule("burn-rate", Kind.BURN_RATE, description="A job uses up the error budget of its slo too fast."),
+        AlertRule("not-run", AlertKind.NOT_RUN, description="A job did not run for as long as its expect_every."),
+        AlertRule("dead-letters", AlertKind.DEAD_LETTERS, description="Executions ran out of attempts."),
+        AlertRule("circuit-open", AlertKind.CIRCUIT_OPEN, description="A target keeps failing and is not called."),
+        AlertRule("certificate", AlertKind.CERTIFICATE, description="The certificate of a target ends within 14 days."),
+        AlertRule("burn-rate", AlertKind.BURN_RATE, description="A job uses up the error budget of its slo too fast."),
         AlertRule(
-            "burn-rate-fast", Kind.BURN_RATE, threshold=5, severity=Severity.CRITICAL,
+            "burn-rate-fast", AlertKind.BURN_RATE, threshold=5, severity=Severity.CRITICAL,
             description="A job uses up the error budget of its slo within days.",
         ),
     )
@@ -36,22 +36,22 @@ OF_TENANTS: tuple[AlertRule, ...] = tuple(
 OF_CLUSTER: tuple[AlertRule, ...] = tuple(
     rule.filled()
     for rule in (
-        AlertRule("capacity", Kind.CAPACITY, description="The store is 80 % full."),
+        AlertRule("capacity", AlertKind.CAPACITY, description="The store is 80 % full."),
         AlertRule(
-            "capacity-critical", Kind.CAPACITY, threshold=90, severity=Severity.CRITICAL,
+            "capacity-critical", AlertKind.CAPACITY, threshold=90, severity=Severity.CRITICAL,
             description="The store is 90 % full: creates will soon be refused.",
         ),
-        AlertRule("saturation", Kind.SATURATION, description="A node has used 80 % of its places for 5 minutes."),
+        AlertRule("saturation", AlertKind.SATURATION, description="A node has used 80 % of its places for 5 minutes."),
         AlertRule(
-            "saturation-critical", Kind.SATURATION, threshold=90, for_seconds=60, severity=Severity.CRITICAL,
+            "saturation-critical", AlertKind.SATURATION, threshold=90, for_seconds=60, severity=Severity.CRITICAL,
             description="A node has used 90 % of its places for a minute.",
         ),
-        AlertRule("orphans", Kind.ORPHANS, description="Executions of expired nodes wait to be taken over."),
-        AlertRule("node-gone", Kind.NODE_GONE, description="A node has expired: it did not leave by itself."),
-        AlertRule("scheduler-stopped", Kind.SCHEDULER_STOPPED, description="Timers are due, and no node fires them."),
-        AlertRule("turn-errors", Kind.TURN_ERRORS, description="A service of a node fails again and again."),
-        AlertRule("clock-offset", Kind.CLOCK_OFFSET, description="A node's clock differs from the database's."),
-        AlertRule("database-gone", Kind.DATABASE_GONE, description="A node can't use the database."),
+        AlertRule("orphans", AlertKind.ORPHANS, description="Executions of expired nodes wait to be taken over."),
+        AlertRule("node-gone", AlertKind.NODE_GONE, description="A node has expired: it did not leave by itself."),
+        AlertRule("scheduler-stopped", AlertKind.SCHEDULER_STOPPED, description="Timers are due, and none is fired."),
+        AlertRule("turn-errors", AlertKind.TURN_ERRORS, description="A service of a node fails again and again."),
+        AlertRule("clock-offset", AlertKind.CLOCK_OFFSET, description="A node's clock differs from the database's."),
+        AlertRule("database-gone", AlertKind.DATABASE_GONE, description="A node can't use the database."),
     )
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ from duetime.domain.alert_facts import (
     WatchedJob,
     by_subject,
 )
-from duetime.domain.alert_rules import AlertRule, Kind
+from duetime.domain.alert_rules import AlertKind, AlertRule
 from duetime.domain.budgets import JobStanding
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import DuetimeError
@@ -258,10 +258,12 @@ def _window(rule: AlertRule) -> float:
 
 
 def _needs_jobs(rule: AlertRule) -> bool:
-    return rule.enabled and rule.scope != "all" and rule.kind in (Kind.NOT_RUN, Kind.NO_SUCCESS)
+    return rule.enabled and rule.scope != "all" and rule.kind in (AlertKind.NOT_RUN, AlertKind.NO_SUCCESS)
 
 
-_BY_STATISTICS = frozenset({Kind.FAILURE_RATIO, Kind.LATENESS_P99, Kind.DEAD_LETTERS, Kind.NO_SUCCESS})
+_BY_STATISTICS = frozenset(
+    {AlertKind.FAILURE_RATIO, AlertKind.LATENESS_P99, AlertKind.DEAD_LETTERS, AlertKind.NO_SUCCESS}
+)
 
 
 def _is_fresh(kept: tuple[object, int, object] | None, now: int, every: int) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from duetime.domain.alert_rules import LONGEST_WINDOW, Channels, Escalation, Kind, QuietHours, Seconds, Severity
+from duetime.domain.alert_rules import LONGEST_WINDOW, AlertKind, Channels, Escalation, QuietHours, Seconds, Severity
 from duetime.domain.silences import LONGEST_SILENCE
 from duetime.wire.words import ABSENT, AlertKindWord, AlertStateWord, Instant, SeverityWord
 
@@ -51,7 +51,7 @@ class AlertRuleRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     one notice, `subject` of each in its own. `repeat_seconds`: 0 never repeats a notice.
     """
 
-    kind: Kind
+    kind: AlertKind
     scope: Annotated[str, Meta(min_length=1, max_length=520)] = "all"
     threshold: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     window_seconds: Annotated[float, Meta(ge=60, le=LONGEST_WINDOW)] | None = None

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from duetime.domain.alert_rules import Kind as AlertKind
-from duetime.domain.alert_rules import Severity
+from duetime.domain.alert_rules import AlertKind, Severity
 from duetime.domain.alerts import AlertState
 from duetime.domain.breaker import CircuitState
 from duetime.domain.channels import Kind

@@ -10,7 +10,7 @@ import pytest
 
 from contract.store.conftest import MakeStore
 from duetime.domain import commands as c
-from duetime.domain.alert_rules import MOST_RULES, AlertRule, Kind, QuietHours
+from duetime.domain.alert_rules import MOST_RULES, AlertKind, AlertRule, QuietHours
 from duetime.domain.alerts import HISTORY, Alert, AlertState
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import Conflict, NotFound, QuotaExceeded, StaleWrite
@@ -22,7 +22,7 @@ from samples import NOW, TENANT, add_job, entry_of, new_id, one
 
 
 def rule(name: str = "failures", **fields: object) -> AlertRule:
-    return AlertRule(name, Kind.FAILURE_RATIO, **fields)  # type: ignore[arg-type]
+    return AlertRule(name, AlertKind.FAILURE_RATIO, **fields)  # type: ignore[arg-type]
 
 
 def put(own: AlertRule, tenant: str = TENANT, now: int = NOW) -> c.PutAlertRule:
