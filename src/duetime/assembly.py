@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from duetime import __version__
@@ -15,16 +17,20 @@ from duetime.domain.breaker import Rules
 from duetime.domain.capacity import Capacity
 from duetime.domain.defaults import OperatorDefaults
 from duetime.domain.endpoints import SCRIPTS
-from duetime.domain.identity import Tier
+from duetime.domain.identity import LOCAL, Tier
 from duetime.domain.instants import SECOND
-from duetime.domain.job import JobType
+from duetime.domain.job import USER_TYPES, JobType
 from duetime.domain.limits import TierLimits
-from duetime.domain.payloads import HttpRequest, Script, SqlQuery
+from duetime.domain.payloads import HttpRequest, Notice, Script, SqlQuery
 from duetime.domain.upkeep import Upkeep
 from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.dispatcher import Limits
 from duetime.engine.settings import EngineSettings
 from duetime.executors.http import HttpExecutor
+from duetime.executors.notice.apprise import AppriseSender
+from duetime.executors.notice.direct import DirectSender
+from duetime.executors.notice.executor import Channel, FindChannel, NoticeExecutor
+from duetime.executors.notice.schemes import channel_refusal
 from duetime.executors.pool import ConnectionLimits
 from duetime.executors.script.executor import ScriptExecutor
 from duetime.executors.script.request import ScriptLimits
@@ -86,7 +92,7 @@ def make_tokens(settings: Settings) -> Tokens | None:
     return Tokens(secret=secret, jwks_file=file, issuer=settings.jwt_issuer, audience=settings.jwt_audience)
 
 
-def make_engine_settings(settings: Settings, tiers: TierLimits) -> EngineSettings:
+def make_engine_settings(settings: Settings, tiers: TierLimits, capacity: Capacity) -> EngineSettings:
     return EngineSettings(
         node_name=settings.node_name,
         version=__version__,
@@ -110,12 +116,22 @@ def make_engine_settings(settings: Settings, tiers: TierLimits) -> EngineSetting
         workers=WorkerLimits(settings.tenant_workers_limit),
         breaker=Rules(settings.circuit_breaker_threshold, int(settings.circuit_breaker_cooldown * SECOND)),
         notifications=tiers.notifications,
+        capacity=capacity,
+        operator_tenant=operator_of(settings),
     )
 
 
+def operator_of(settings: Settings) -> str:
+    """Returns the tenant that the cluster's own alerts belong to; empty: nobody's, if callers must authenticate and no
+    tenant is named."""
+    is_open = not settings.jwt_secret and not settings.jwks_file
+    return settings.operator_tenant or (LOCAL.tenant if is_open else "")
+
+
 def make_executors(
-    settings: Settings, find: Callable[[str, str], Awaitable[str | None]], keys_of: Callable[[str], tuple[bytes, ...]]
-) -> tuple[HttpExecutor, dict[type, Executor[Any]]]:
+    settings: Settings, find: Callable[[str, str], Awaitable[str | None]], find_channel: FindChannel,
+    keys_of: Callable[[str], tuple[bytes, ...]],
+) -> tuple[HttpExecutor, dict[type, Executor[Any]]]:  # fmt: skip
     """Returns the executor of webhooks, and all executors by type of payload. (Workers run Python functions.)"""
     webhooks = HttpExecutor(
         allow=settings.allow_private_targets,
@@ -146,7 +162,25 @@ def make_executors(
         HttpRequest: webhooks,
         Script: ScriptExecutor(script_limits, allowed=settings.allow_scripts),
         SqlQuery: SqlExecutor(find, own_database(settings), sql_limits, make_sql_rules(settings)),
+        Notice: NoticeExecutor(
+            webhooks,
+            AppriseSender(allow=settings.allow_private_targets, domains=settings.allowed_targets),
+            find_channel,
+        ),
     }
+
+
+def make_direct_sender(
+    settings: Settings, keys_of: Callable[[str], tuple[bytes, ...]], now: Callable[[], int]
+) -> DirectSender:
+    """Returns the sender to the operator's own channels. ALLOWED_TARGETS does not apply: it is about users' jobs."""
+    webhooks = HttpExecutor(allow=settings.allow_private_targets, keys_of=keys_of)
+    notices = NoticeExecutor(webhooks, AppriseSender(allow=settings.allow_private_targets), _find_nothing)
+    return DirectSender(settings.alert_urls, notices, webhooks, LOCAL.tenant, now, os.urandom)
+
+
+async def _find_nothing(tenant: str, name: str) -> Channel | None:
+    return None
 
 
 def own_database(settings: Settings) -> OwnDatabase:
@@ -165,8 +199,9 @@ def make_sql_rules(settings: Settings) -> SqlRules:
 def make_creation_rules(settings: Settings, webhooks: HttpExecutor) -> CreationRules:
     is_off = {JobType.SCRIPT: not settings.allow_scripts, JobType.SQL_QUERY: not settings.allow_sql}
     return CreationRules(
-        types=frozenset(kind for kind in JobType if not is_off.get(kind)),
+        types=frozenset(kind for kind in USER_TYPES if not is_off.get(kind)),
         defaults=OperatorDefaults(settings.job_execution_timeout, settings.max_execution_attempts),
         target_refusal=webhooks.guard.refusal,
+        channel_refusal=partial(channel_refusal, webhooks.guard.refusal),
         connection_refusal=lambda url: refusal_of(url, make_sql_rules(settings), own_database(settings)),
     )

@@ -7,7 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import structlog
@@ -24,6 +24,7 @@ from duetime.api.random_ids import request_ids, rising
 from duetime.assembly import (
     make_capacity,
     make_creation_rules,
+    make_direct_sender,
     make_engine_settings,
     make_executors,
     make_storage,
@@ -31,15 +32,22 @@ from duetime.assembly import (
     make_tokens,
 )
 from duetime.audit_files import AuditFolder
+from duetime.domain.direct_alerts import node_leaving
 from duetime.domain.errors import Overloaded
 from duetime.domain.grants import KeyLimits
 from duetime.domain.lease import ClockState, explain_clock
-from duetime.domain.secrets import connection_place
+from duetime.domain.node_report import CertificateFact
+from duetime.domain.secrets import channel_place, connection_place
+from duetime.engine.direct_alerts import DirectAlerts
 from duetime.engine.engine import Engine
+from duetime.engine.heartbeat import Heartbeat
 from duetime.engine.stop_limit import StopLimit
+from duetime.engine.store_watch import StoreWatch
 from duetime.events import EventHub
 from duetime.executors.by_type import ByType
+from duetime.executors.certificates import Certificates
 from duetime.executors.headers import signing_keys
+from duetime.executors.notice.executor import Channel
 from duetime.logs import open_logs
 from duetime.private_files import advice_for, list_wide
 from duetime.process.clock import SystemClock
@@ -56,6 +64,7 @@ from duetime.vault.signing import TenantKeys
 
 log = structlog.get_logger()
 
+LAST_NOTICES_SECONDS = 3.0  # for notices to the operator at a stop
 CLOSE_SECONDS = 0.5  # for each of logs, registry and store to close, even if a stop has used up its time
 
 
@@ -75,9 +84,11 @@ class Node:
         self._tokens = make_tokens(settings)
         self._logs = open_logs(settings.logs_url, settings.data / "logs", settings.log_size_limit, self._clock)
         self._signing = TenantKeys(signing_keys(settings.signing_secrets), shared=settings.sign_with_shared_key)
-        webhooks, executors = make_executors(settings, self._find_connection, self._keys_of)
+        webhooks, executors = make_executors(settings, self._find_connection, self._find_channel, self._keys_of)
+        self.certificates = Certificates(webhooks.resolve)
+        webhooks.called = self.certificates.called
         self._rules = make_creation_rules(settings, webhooks)
-        engine_settings = make_engine_settings(settings, self._tiers)
+        engine_settings = make_engine_settings(settings, self._tiers, self._capacity)
         self._limit = StopLimit(engine_settings.drain_seconds + engine_settings.stop_seconds)
         self._watchdog = Watchdog()
         self._engine = Engine(
@@ -92,11 +103,24 @@ class Node:
             logs=self._logs,
             archive=AuditFolder(settings.audit_export_folder or settings.data / "audit"),
             telemetry=self._telemetry,
+            certificates=self._list_certificates,
         )
         self._keyring = Keyring(self._store, self._engine.clock)
         self._limiter = Limiter(self._store, self._engine.clock, self._tiers)
         self._bodies = HeldBodies()
         self._is_stopping = False
+        self._direct_sender = make_direct_sender(settings, self._keys_of, self._clock.now)
+        self.direct_alerts = DirectAlerts(self._direct_sender, self._clock, os.urandom)
+        self._store_watch = StoreWatch(
+            self._store.check, self._clock, settings.node_name, settings.alert_database_after, self.direct_alerts.tell
+        )
+        self._heartbeat = Heartbeat(
+            lambda: self._direct_sender.beat(settings.heartbeat_url), self._trouble, self._clock,
+            settings.heartbeat_interval,
+        )  # fmt: skip
+
+    def _list_certificates(self) -> list[CertificateFact]:
+        return [CertificateFact(*it) for it in self.certificates.certificates()]
 
     def _keys_of(self, tenant: str) -> tuple[bytes, ...]:
         """Returns the keys that sign a request of this tenant now."""
@@ -108,6 +132,23 @@ class Node:
         """Returns the decrypted URL of a connection."""
         record = await self._store.get_connection(tenant, name)
         return None if record is None else self._vault.decrypt(tenant, connection_place(name), record.url)
+
+    async def _find_channel(self, tenant: str, name: str) -> Channel | None:
+        """Returns an alert channel with its URL decrypted."""
+        record = await self._store.get_channel(tenant, name)
+        if record is None:
+            return None
+        return Channel(record.kind, self._vault.decrypt(tenant, channel_place(name), record.url))
+
+    def _trouble(self) -> str | None:
+        """Returns why this node does not work; None if it does."""
+        if self._store_watch.trouble is not None:
+            return f"database: {self._store_watch.trouble}"
+        refusal = self._refusal()
+        if refusal is not None:
+            return refusal.message
+        failures = (f"{name}: {state}" for name, state in self._engine.health().items() if state != "healthy")
+        return next(failures, None)
 
     async def serve(self, ready: Callable[[str], None]) -> None:
         """Runs until SIGINT or SIGTERM, then stops in an order that loses nothing. A second signal ends it at once.
@@ -140,15 +181,35 @@ class Node:
             if wide := list_wide(self._settings.data):
                 log.warning("users other than the owner have access to the data folder", advice=advice_for(wide))
             await self._engine.start()
+            await self._start_watching()
             try:
                 yield self._context()
             finally:
+                await self._close(self._heartbeat.stop())
+                self.direct_alerts.tell(node_leaving(self._settings.node_name))
                 await self._engine.stop(self._limit)
+                await self._close(self._stop_watching())
                 await self._close(self._close_api())
         finally:
             await self._close(self._logs.stop())
             await self._close(self._registry.stop())
             await self._close(self._store.stop())
+
+    async def _start_watching(self) -> None:
+        self.certificates.start()
+        if self.direct_alerts.is_on or self._settings.heartbeat_url:
+            await self._store_watch.start()
+        if self._settings.heartbeat_url:
+            await self._heartbeat.start()
+
+    async def _stop_watching(self) -> None:
+        await self._store_watch.stop()
+        await self.certificates.stop()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_NOTICES_SECONDS):
+                await self.direct_alerts.settle()
+        await self.direct_alerts.stop()
+        await self._direct_sender.stop()
 
     async def _close(self, step: Coroutine[Any, Any, None]) -> None:
         name = getattr(step, "__qualname__", "")
@@ -231,6 +292,7 @@ class Node:
                 capacity=self._capacity,
                 keys=KeyLimits(settings.tenant_keys_limit, settings.tenant_users_limit),
                 connections=settings.tenant_connections_limit,
+                channels=settings.tenant_channels_limit,
             ),
             rules=self._rules,
             forget_key=self._keyring.forget,

@@ -139,7 +139,7 @@ class ScriptedExecutor:
         self.attempts.append(attempt)
         self._changed.set()
         try:
-            for gate in [self._gates[url] for url in (None, attempt.payload.url) if url in self._gates]:
+            for gate in [self._gates[url] for url in (None, _url(attempt)) if url in self._gates]:
                 await gate.wait()
         except asyncio.CancelledError:
             self.cancelled.append(attempt)
@@ -150,7 +150,7 @@ class ScriptedExecutor:
         return self._outcome(attempt)
 
     def _outcome(self, attempt: Attempt[Any]) -> Outcome:
-        url = attempt.payload.url
+        url = _url(attempt)
         script = self._scripts.get(url, self._script)
         if isinstance(script, Outcome):
             return script
@@ -164,3 +164,8 @@ class ScriptedExecutor:
         while not reached():
             self._changed.clear()
             await self._changed.wait()
+
+
+def _url(attempt: Attempt[Any]) -> str:
+    """Returns the URL of an attempt; empty if it is none of a webhook."""
+    return getattr(attempt.payload, "url", "")

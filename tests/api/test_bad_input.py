@@ -56,7 +56,8 @@ class TestFields:
             ("/timeout_seconds", 0), ("/timeout_seconds", -1), ("/timeout_seconds", 3601), ("/timeout_seconds", HUGE),
             ("/max_runs", 0), ("/max_runs", -HUGE), ("/max_runs", 10**9 + 1), ("/jitter_seconds", -0.1),
             ("/jitter_seconds", 86_401), ("/overlap", "never"), ("/type", "shell"),
-            ("/tags", {str(number): "" for number in range(51)}),
+            ("/tags", {str(number): "" for number in range(51)}), ("/slo", {}), ("/slo", []), ("/expect_every", 25),
+            *(("/expect_every", text) for text in ("", "25", "h", "-1h", "1.5h", "0s", "401d", "1y", "9" * 17)),
         ],
     )  # fmt: skip
     def test_the_error_for_an_invalid_field_names_it(self, person: Person, pointer: str, value: Any) -> None:
@@ -76,6 +77,15 @@ class TestFields:
             ({"catch_up": {"window_seconds": 10**12}}, "/catch_up/window_seconds"),
             ({"catch_up": {"max_runs": 0}}, "/catch_up/max_runs"),
             ({"dst": {"gap": "both"}}, "/dst/gap"),
+            ({"slo": {"lateness_seconds": 0}}, "/slo/lateness_seconds"),
+            ({"slo": {"lateness_seconds": 86_401}}, "/slo/lateness_seconds"),
+            ({"slo": {"success": 100}}, "/slo/success"),
+            ({"slo": {"success": 49.9}}, "/slo/success"),
+            ({"slo": {"lateness_seconds": 5, "on_time": 100}}, "/slo/on_time"),
+            ({"slo": {"success": 99, "window": "31d"}}, "/slo/window"),
+            ({"slo": {"success": 99, "window": "59m"}}, "/slo/window"),
+            ({"slo": {"success": 99, "window": "a month"}}, "/slo/window"),
+            ({"slo": {"window": "30d"}}, "/slo"),
         ],
     )
     def test_the_error_for_an_invalid_inner_field_has_its_pointer(
@@ -125,6 +135,18 @@ class TestFields:
             job_id = person.create()
             said = refused(person.client.patch(f"/jobs/{job_id}", {field: 1}), 400, "INVALID_REQUEST", f"/{field}")
             assert says in said
+
+    def test_the_error_for_an_unknown_field_of_an_objective_names_the_known_ones(self, person: Person) -> None:
+        said = refused(
+            person.client.post("/jobs", person.body(slo={"sucess": 99})), 400, "INVALID_REQUEST", "/slo/sucess"
+        )
+        assert "did you mean 'success'?" in said
+        said = refused(person.client.post("/jobs", person.body(slo={"zzz": 99})), 400, "INVALID_REQUEST", "/slo/zzz")
+        assert "lateness_seconds, on_time, success, window" in said
+        job_id = person.create()
+        refused(
+            person.client.patch(f"/jobs/{job_id}", {"slo": {"sucess": None}}), 400, "INVALID_REQUEST", "/slo/sucess"
+        )
 
     def test_a_type_that_is_off_is_refused_with_the_setting_that_turns_it_on(self, person: Person) -> None:
         answer = person.client.post("/jobs", person.body(type="script", payload={"argv": ["true"]}))

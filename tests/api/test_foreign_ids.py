@@ -46,7 +46,7 @@ _JOB_FIELDS = {
     for name in (
         "name", "schedule", "payload", "type", "description", "timezone", "retry_policy", "timeout_seconds", "priority",
         "start_at", "end_at", "max_runs", "catch_up", "overlap", "jitter_seconds", "dst", "tags", "delivery", "on",
-        "webhooks",
+        "webhooks", "slo", "expect_every",
     )
 } | {"body key": JOB_KEY, "body after": PREDECESSORS}  # fmt: skip
 _ONE_JOB = {"path job_id": JOB_ID}
@@ -113,6 +113,7 @@ TABLE: dict[str, dict[str, str]] = {
     "get /circuits": {},
     "delete /circuits/{circuit}": {"path circuit": CIRCUIT},
     "get /cluster": {},
+    "get /observability/now": {},
     "get /connections": {},
     "put /connections/{name}": {"path name": CONNECTION, "body url": NOTHING},
     "delete /connections/{name}": {"path name": CONNECTION},
@@ -145,6 +146,7 @@ ADMINS_ONLY = {
     "get /stats",
     "get /observability/metrics",
     "get /observability/histograms",
+    "get /observability/now",
     "delete /circuits/{circuit}",
     "put /connections/{name}",
     "delete /connections/{name}",

@@ -30,7 +30,8 @@ URL = "http://127.0.0.1:9/nobody"  # refused connections do not matter here
 NAMES = (
     "name", "schedule", "payload", "type", "description", "key", "timezone", "retry_policy", "timeout_seconds",
     "priority", "start_at", "end_at", "max_runs", "catch_up", "overlap", "jitter_seconds", "dst", "tags", "url",
-    "method", "headers", "body", "expect_status", "delays", "max_retries", "policy", "gap", "", "nothing",
+    "method", "headers", "body", "expect_status", "delays", "max_retries", "policy", "gap", "slo",
+    "expect_every", "lateness_seconds", "on_time", "success", "window", "", "nothing",
 )  # fmt: skip
 
 texts = st.text(st.characters(codec="utf-8"), max_size=40)

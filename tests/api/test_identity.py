@@ -167,6 +167,7 @@ NEEDS: dict[str, list[tuple[str, str, Any]]] = {
     ],
     "admin": [
         ("GET", "/audit", None), ("GET", "/cluster", None), ("GET", "/api-keys", None),
+        ("GET", "/observability/now", None),
         ("POST", "/api-keys", {"name": "x"}), ("DELETE", "/api-keys/aaaaaaaaaaaaaaaa", None),
     ],
 }  # fmt: skip

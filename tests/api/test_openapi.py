@@ -36,6 +36,7 @@ OPERATIONS = {
     "/api/v1/schedules/preview": {"post": "preview_schedule"},
     "/api/v1/events": {"get": "follow_events"},
     "/api/v1/cluster": {"get": "get_cluster"},
+    "/api/v1/observability/now": {"get": "get_now"},
     "/api/v1/audit": {"get": "list_audit"},
     "/api/v1/circuits": {"get": "list_circuits"},
     "/api/v1/circuits/{circuit}": {"delete": "close_circuit"},

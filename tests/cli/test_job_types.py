@@ -49,6 +49,7 @@ EVERY_FIELD = {
     "max_runs": 5, "catch_up": {"policy": "all", "window_seconds": 60, "max_runs": 2}, "overlap": "queue_all",
     "jitter_seconds": 3, "dst": {"gap": "skip", "overlap": "both"}, "tags": {"a": "b"},
     "webhooks": {"on_success": "https://example.com/s", "on_failure": "https://example.com/f"},
+    "slo": {"lateness_seconds": 5, "on_time": 99, "success": 99.5, "window": "7d"}, "expect_every": "25h",
 }  # fmt: skip
 FACTS = {"job_id", "created_at", "updated_at", "next_run_time"}
 

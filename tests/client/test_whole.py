@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from duetime.client import AsyncClient, Client, operations
+from duetime.client import AsyncClient, Client, alert_operations, operations
 from duetime.client.batch import batch_call
 from duetime.client.calls import Call, Followed, Listed
 from duetime.client.models import CreatedJob
@@ -27,11 +27,20 @@ OF_WORKERS = {("POST", f"/api/v1/workers/{action}") for action in ("join", "poll
 NOT_YET: tuple[str, ...] = ()
 
 
+def _functions() -> list[tuple[str, Any]]:
+    return [
+        (name, build)
+        for module in (operations, alert_operations)
+        for name, build in inspect.getmembers(module, inspect.isfunction)
+        if build.__module__ == module.__name__ and not name.startswith("_")
+    ]
+
+
 def _operations() -> dict[str, Any]:
     """Yields each operation with its call, built from arguments by the names of its parameters."""
     found = {}
-    for name, build in inspect.getmembers(operations, inspect.isfunction):
-        if build.__module__ != operations.__name__ or name.startswith("_") or name == "request":
+    for name, build in _functions():
+        if name == "request":
             continue
         required = [
             parameter.name
@@ -67,9 +76,7 @@ def _fits(call: Route, route: Route) -> bool:
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])
 def test_every_operation_is_a_method_of_both_clients(kind: type[Any]) -> None:
-    for name, build in inspect.getmembers(operations, inspect.isfunction):
-        if build.__module__ != operations.__name__ or name.startswith("_"):
-            continue
+    for name, build in _functions():
         method = getattr(kind, name)
         assert method.__name__ == name
         assert method.__doc__ == build.__doc__

@@ -78,6 +78,7 @@ _TABLES = (
     "open_runs",
     "attempts",
     "chains",
+    "watched_jobs",
     "skips",
     "counters",
     "idempotency_keys",
@@ -94,11 +95,15 @@ _TABLES = (
     "workers",
     "progress",
     "connections",
+    "alert_channels",
     "subscriptions",
     "signing_keys",
     "statistics",
     "node_reports",
     "job_totals",
+    "alert_rules",
+    "alerts",
+    "silences",
 )  # fmt: skip
 # Backends left by a test that killed its process may still be writing. An empty table, as most are, is only
 # checked.
@@ -108,6 +113,7 @@ _EMPTY = f"""
         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid();
         {" ".join(f"IF EXISTS (SELECT FROM {name}) THEN DELETE FROM {name}; END IF;" for name in _TABLES)}
         UPDATE statistics_rolled SET until_at = 0 WHERE until_at <> 0;
+        UPDATE alert_owner SET epoch = 0, node = 0 WHERE epoch > 0;
     END $$"""
 _DAYS = range(NOW // DAY, NOW // DAY + 2)
 _MOST_DAYS = 6  # each statement is planned for every existing day

@@ -16,8 +16,11 @@ from duetime.api.openapi import DOCS_ROUTES, WordSchemas, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
 from duetime.api.queries import refuse_nul
 from duetime.api.routes.actions import JobActionController
+from duetime.api.routes.alert_rules import AlertRuleController
+from duetime.api.routes.alerts import AlertController, SilenceController
 from duetime.api.routes.audit import AuditController
 from duetime.api.routes.batch import create_jobs
+from duetime.api.routes.channels import ChannelController
 from duetime.api.routes.circuits import CircuitController
 from duetime.api.routes.cluster import get_cluster
 from duetime.api.routes.connections import ConnectionController
@@ -28,6 +31,7 @@ from duetime.api.routes.executions import ExecutionController
 from duetime.api.routes.health import HEALTH_ROUTES
 from duetime.api.routes.jobs import JobController
 from duetime.api.routes.keys import KeyController
+from duetime.api.routes.now import get_now
 from duetime.api.routes.schedules import ScheduleController
 from duetime.api.routes.signing import SigningKeyController
 from duetime.api.routes.statistics import ObservabilityController, get_job_histograms, get_stats
@@ -55,8 +59,9 @@ def _routes() -> Router:
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
             ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController,
-            ConnectionController, SubscriptionController, SigningKeyController, get_cluster, get_stats,
-            ObservabilityController, get_job_histograms,
+            ConnectionController, ChannelController, SubscriptionController, SigningKeyController, get_cluster,
+            get_stats, get_now, ObservabilityController, get_job_histograms, AlertController, AlertRuleController,
+            SilenceController,
         ],
         before_request=refuse_nul,
     )  # fmt: skip

@@ -8,12 +8,13 @@ from collections.abc import Hashable, Iterator
 from enum import StrEnum
 from functools import lru_cache
 from itertools import chain
-from typing import Any, Literal, TypeVar, cast, get_args, get_origin
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 import msgspec
 
 from duetime.domain.errors import InvalidRequest, PayloadTooLarge
-from duetime.domain.job import HttpJob, JobSpec, JobType, PythonJob, ScriptJob, SqlJob
+from duetime.domain.job import USER_TYPES, HttpJob, JobSpec, JobType, PythonJob, ScriptJob, SqlJob, UserSpec
 from duetime.domain.weights import LIGHT_BYTES, MOST_WEIGHT, is_too_heavy
 
 MAX_BODY_BYTES = 1024 * 1024
@@ -38,7 +39,7 @@ def _decoder(kind: Hashable) -> msgspec.json.Decoder[Any]:
 KINDS: dict[str, type[Any]] = {kind.type: kind for kind in (HttpJob, ScriptJob, SqlJob, PythonJob)}
 _decode_http = msgspec.json.Decoder(HttpJob).decode
 _decode_https = msgspec.json.Decoder(HttpJob).decode_lines
-_decode_any = msgspec.json.Decoder(JobSpec).decode_lines
+_decode_any = msgspec.json.Decoder(UserSpec).decode_lines
 _decode_raw = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -68,7 +69,9 @@ def kind_named(name: object) -> type[Any]:
     """Returns the struct for a job type. Raises InvalidRequest."""
     if isinstance(name, str) and name in KINDS:
         return KINDS[name]
-    raise InvalidRequest.at("/type", f"must be one of {', '.join(JobType)}")
+    if name == JobType.NOTICE:
+        raise InvalidRequest.at("/type", "notices of alerts are jobs that only Duetime itself creates and changes")
+    raise InvalidRequest.at("/type", f"must be one of {', '.join(USER_TYPES)}")
 
 
 def _nested(spec: JobSpec) -> Any:
@@ -215,7 +218,14 @@ def _field_type(kind: Any, name: str) -> Any:
 @lru_cache(maxsize=64)
 def _field_types(kind: Any) -> dict[str, Any]:
     """Returns the types of a struct's fields by name. Cached: msgspec takes half a millisecond for it."""
-    return {field.encode_name: field.type for field in msgspec.structs.fields(kind)}
+    return {field.encode_name: _struct_of(field.type) for field in msgspec.structs.fields(kind)}
+
+
+def _struct_of(kind: Any) -> Any:
+    """Returns the struct of an optional field, whose type is `Struct | None`; any other type as it is."""
+    if get_origin(kind) not in (Union, UnionType):
+        return kind
+    return next((one for one in get_args(kind) if hasattr(one, "__struct_fields__")), kind)
 
 
 def _check_text(body: bytes) -> None:

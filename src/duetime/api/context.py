@@ -13,6 +13,7 @@ from duetime.api.http.held_bodies import HeldBodies
 from duetime.api.http.starts import TenantTurns
 from duetime.api.streams import Streams
 from duetime.domain.capacity import Capacity
+from duetime.domain.channels import Kind
 from duetime.domain.commands import Command, WithNotifications
 from duetime.domain.connection_urls import Url
 from duetime.domain.defaults import OperatorDefaults
@@ -75,16 +76,17 @@ class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits on requests, jobs, API keys and connections."""
+    """Limits on requests, jobs, API keys, connections and alert channels."""
 
     tiers: TierLimits
     capacity: Capacity
     keys: KeyLimits
     connections: int | None  # of one tenant
+    channels: int | None = None  # of one tenant
 
 
 class CreationRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs and connections may be created here."""
+    """Which jobs, connections and alert channels may be created here."""
 
     types: frozenset[JobType]
     defaults: OperatorDefaults  # for fields that a job leaves out
@@ -92,6 +94,8 @@ class CreationRules(msgspec.Struct, frozen=True, kw_only=True):
     target_refusal: Callable[[str], str | None]
     # Returns why no connection with this URL may be registered, as a sentence; None: it may.
     connection_refusal: Callable[[Url], str | None]
+    # Returns why no alert channel of this kind and URL may be added, as a sentence; None: it may.
+    channel_refusal: Callable[[Kind, str], str | None]
 
 
 class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,9 +114,9 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; empty: no signing
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     streams: Streams = msgspec.field(default_factory=Streams)
+    operator_tenant: str = ""  # the setting OPERATOR_TENANT
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
     moments: Moments = msgspec.field(default_factory=Moments)
-    operator_tenant: str = ""
     failure_threshold: float = DEFAULTS.health_failure_threshold
 
     async def apply(self, command: Command[T], then: tuple[Command, ...] = ()) -> T:

@@ -43,6 +43,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "job_id": {"format": "uuid"},
     "execution_id": {"format": "uuid"},
     "subscription_id": {"format": "uuid"},
+    "silence_id": {"format": "uuid"},
 }
 
 
@@ -76,15 +77,10 @@ ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     },
 }
 
-IDS = ("job_id", "execution_id", "subscription_id")  # UUIDs in responses, as in parameters of the same names
-LEAVING_OUT = {
-    "Assignment",
-    "Health",
-    "Polled",
-    "Problem",
-    "Readiness",
-    "Reported",
-}  # responses that omit default values
+# Responses that omit default values
+LEAVING_OUT = {"Assignment", "Health", "Polled", "Problem", "Readiness", "Reported"}
+# UUIDs in responses, as in parameters of the same names
+IDS = ("job_id", "execution_id", "subscription_id", "silence_id", "alert_id")
 
 
 def parameters(path: str, method: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:

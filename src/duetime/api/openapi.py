@@ -23,8 +23,10 @@ from duetime.api.gate import PUBLIC
 from duetime.api.problems import MEDIA_TYPE
 from duetime.api.queries import AnyRequest
 from duetime.api.routes.events import EVENT_STREAM
-from duetime.domain.job import JobSpec
+from duetime.domain.job import UserSpec
 from duetime.domain.work import Joining, Leaving, Polling, Reporting
+from duetime.wire.alerts import AlertRuleRequest, SilenceRequest
+from duetime.wire.channels import ChannelRequest
 from duetime.wire.connections import ConnectionRequest
 from duetime.wire.executions import RedriveRequest
 from duetime.wire.health import Health, Readiness
@@ -51,6 +53,9 @@ _BODIES = {
     ("/api/v1/signing-key/rotate", "post"): "RotateRequest",
     ("/api/v1/subscriptions", "post"): "SubscriptionRequest",
     ("/api/v1/connections/{name}", "put"): "ConnectionRequest",
+    ("/api/v1/alert-channels/{name}", "put"): "ChannelRequest",
+    ("/api/v1/alert-rules/{name}", "put"): "AlertRuleRequest",
+    ("/api/v1/silences", "post"): "SilenceRequest",
     ("/api/v1/workers/join", "post"): "Joining",
     ("/api/v1/workers/poll", "post"): "Polling",
     ("/api/v1/workers/report", "post"): "Reporting",
@@ -95,8 +100,8 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document, made from the routes and the types."""
     document = app.openapi_schema.to_schema()
     kinds = [
-        JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Readiness, Problem,
-        ConnectionRequest, SubscriptionRequest, RotateRequest,
+        UserSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Readiness, Problem,
+        ConnectionRequest, SubscriptionRequest, RotateRequest, ChannelRequest, AlertRuleRequest, SilenceRequest,
         Joining, Polling, Reporting, Leaving,
     ]  # fmt: skip
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)

@@ -9,10 +9,12 @@ from typing import Any, cast
 import msgspec
 
 from duetime.domain.defaults import policy_of, timeout_of
+from duetime.domain.durations import format_duration
 from duetime.domain.execution import attempts_made
 from duetime.domain.instants import LATEST, format_instant
 from duetime.domain.job import JobType
-from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script, SqlQuery
+from duetime.domain.objectives import Budget, Objective
+from duetime.domain.payloads import HttpRequest, Notice, Payload, PythonCall, Script, SqlQuery
 from duetime.domain.secrets import hide_payload
 from duetime.domain.states import State
 from duetime.ports.store import AttemptRecord, ExecutionRecord, JobRecord, SkippedRecord
@@ -21,6 +23,9 @@ from duetime.wire.jobs import (
     HttpJobView,
     HttpRequestView,
     JobView,
+    NoticeJobView,
+    NoticeView,
+    ObjectiveView,
     PythonCallView,
     PythonJobView,
     ScriptJobView,
@@ -40,7 +45,9 @@ def instant_or_none(at: int | None) -> datetime | None:
     return None if at is None or at >= LATEST else instant(at)
 
 
-def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
+def view_job(
+    record: JobRecord, lateness: list[int] | None = None, objectives: list[ObjectiveView] | None = None
+) -> JobView:
     spec = record.spec
     ordered = sorted(lateness) if lateness else []
     finished = record.successes + record.failures
@@ -53,24 +60,29 @@ def view_job(record: JobRecord, lateness: list[int] | None = None) -> JobView:
         failure_count=record.failures,
         avg_execution_time_ms=round(record.busy_ms / finished, 1) if finished else None,
         lateness_p50_ms=_percentile(ordered, 0.50), lateness_p99_ms=_percentile(ordered, 0.99),
-        **{name: getattr(spec, name) for name in _FROM_SPEC},
+        objectives=objectives, **{name: getattr(spec, name) for name in _FROM_SPEC},
     )  # fmt: skip
     return view
 
 
 _FROM_SPEC = (
     "name", "description", "key", "schedule", "timezone", "priority", "start_at", "end_at", "max_runs", "catch_up",
-    "overlap", "jitter_seconds", "dst", "delivery", "after", "on", "webhooks", "tags",
+    "overlap", "jitter_seconds", "dst", "delivery", "after", "on", "webhooks", "slo",
+    "expect_every", "tags",
 )  # fmt: skip
 _VIEWS: dict[JobType, Any] = {
     JobType.HTTP_REQUEST: HttpJobView,
     JobType.SCRIPT: ScriptJobView,
     JobType.SQL_QUERY: SqlJobView,
     JobType.PYTHON: PythonJobView,
+    JobType.NOTICE: NoticeJobView,
 }
 
 
-def _view_payload(payload: Payload) -> HttpRequestView | ScriptView | SqlQueryView | PythonCallView:
+_PayloadView = HttpRequestView | ScriptView | SqlQueryView | PythonCallView | NoticeView
+
+
+def _view_payload(payload: Payload) -> _PayloadView:
     match hide_payload(payload):
         case HttpRequest() as shown:
             return HttpRequestView(
@@ -82,6 +94,21 @@ def _view_payload(payload: Payload) -> HttpRequestView | ScriptView | SqlQueryVi
             return SqlQueryView(shown.connection, shown.statement, shown.parameters, shown.secret)
         case PythonCall() as shown:
             return PythonCallView(shown.function, shown.args, shown.kwargs, shown.secret)
+        case Notice() as shown:
+            return NoticeView(
+                shown.channels, shown.title, shown.body, shown.severity, shown.status, shown.dedup_key, shown.data
+            )
+
+
+def view_objective(objective: Objective, budget: Budget) -> ObjectiveView:
+    compliance = budget.compliance
+    return ObjectiveView(
+        kind=objective.kind, target=objective.target, window=format_duration(objective.window),
+        lateness_seconds=objective.lateness_seconds, good=budget.good, total=budget.total,
+        compliance=None if compliance is None else round(100 * compliance, 4),
+        error_budget_left=round(budget.left, 4), errors_left=budget.errors_left,
+        burn_rate={span: round(rate, 3) for span, rate in budget.burn_rate.items()},
+    )  # fmt: skip
 
 
 def _percentile(ordered: list[int], share: float) -> int | None:

@@ -27,6 +27,16 @@ Priority = Annotated[int | None, typer.Option(help="0 to 9, higher first.")]
 OverlapPolicy = Annotated[
     str | None, typer.Option(help="If the last execution is open: allow, skip, queue_one, queue_all, cancel_running.")
 ]
+ExpectEvery = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="Alert if no execution succeeds for this long, such as 25h.")
+]
+SloLateness = Annotated[
+    float | None, typer.Option(metavar="SECONDS", help="Objective: executions start within this time of their instant.")
+]
+SloSuccess = Annotated[float | None, typer.Option(metavar="PERCENT", help="Objective: so many of them succeed.")]
+SloWindow = Annotated[
+    str | None, typer.Option(metavar="DURATION", help="The window of both objectives; 30d if left out.")
+]
 Description = Annotated[str | None, typer.Option(help="For people.")]
 
 
@@ -47,6 +57,10 @@ def create_job(
         str | None, typer.Option(help="A unique name of your choice: a second create with it is refused.")
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="A tag; may be repeated.")] = None,
+    expect_every: ExpectEvery = None,
+    slo_lateness: SloLateness = None,
+    slo_success: SloSuccess = None,
+    slo_window: SloWindow = None,
     description: Description = None,
     file: Annotated[
         str | None,
@@ -64,6 +78,9 @@ def create_job(
         --header "X-Api-Key: secret" --body '{"format": "pdf"}'
     duetime job create --name once --schedule 2027-01-01T00:00:00Z \\
         --url https://example.com/fireworks
+    duetime job create --name backup --schedule "0 3 * * *" \\
+        --url https://example.com/backup --expect-every 25h \\
+        --slo-lateness 5 --slo-success 99.5
     duetime job create --file job.json --name another
     duetime job show nightly --json | duetime job create --file - --key nightly2
     echo '{"type": "script", "payload": {"script": "date"}}' | \\
@@ -72,8 +89,9 @@ def create_job(
     job = _gather(
         file, {"url": url, "method": method, "body": body}, header, retries,
         name=name, schedule=schedule, timezone=timezone, timeout_seconds=timeout, priority=priority, overlap=overlap,
-        key=key, description=description,
+        key=key, expect_every=expect_every, description=description,
     )  # fmt: skip
+    _into(job, "slo", lateness_seconds=slo_lateness, success=slo_success, window=slo_window)
     if not isinstance(job.setdefault("payload", {}), dict):
         raise BadUsage("--file: 'payload' is not an object")
     _into(job, "tags", **dict(_pair(text, "=", "--tag") for text in tag or ()))
@@ -101,6 +119,10 @@ def change_job(
     timeout: Timeout = None,
     priority: Priority = None,
     overlap: OverlapPolicy = None,
+    expect_every: ExpectEvery = None,
+    slo_lateness: SloLateness = None,
+    slo_success: SloSuccess = None,
+    slo_window: SloWindow = None,
     description: Description = None,
     file: Annotated[
         str | None,
@@ -119,8 +141,9 @@ def change_job(
     changes = _gather(
         file, {"url": url, "method": method, "body": body}, header, retries,
         name=name, schedule=schedule, timezone=timezone, timeout_seconds=timeout, priority=priority, overlap=overlap,
-        description=description,
+        expect_every=expect_every, description=description,
     )  # fmt: skip
+    _into(changes, "slo", lateness_seconds=slo_lateness, success=slo_success, window=slo_window)
     if not changes:
         raise BadUsage("no field was given: use flags or --file; `duetime job change --help` has examples")
     client = client_of(context)

@@ -91,6 +91,8 @@ def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
             ("good, failed", f"{answer['success_count']:,}, {answer['failure_count']:,}"),
             ("takes", milliseconds(answer["avg_execution_time_ms"])),
             ("lateness", f"p50 {lateness[0]}, p99 {lateness[1]}" if lateness[0] else None),
+            *map(_objective, answer.get("objectives") or ()),  # an older server has none
+            ("expected", f"a success every {answer['expect_every']}" if answer.get("expect_every") else None),
             ("retries", _retries(answer["retry_policy"])),
             ("timeout", f"{answer['timeout_seconds']:g} s"),
             ("priority", str(answer["priority"])),
@@ -102,6 +104,17 @@ def show(context: typer.Context, job: Job, as_json: Json = False) -> None:
             ("created", exactly(answer["created_at"])),
         ]
     )
+
+
+def _objective(it: dict[str, Any]) -> tuple[str, str]:
+    """Returns an objective as a fact: what it asks for, what was reached, and what is left of its budget."""
+    within = "" if it["lateness_seconds"] is None else f" within {it['lateness_seconds']:g} s"
+    asked = f"{it['target']:g} %{within} over {it['window']}"
+    if it["compliance"] is None:
+        return f"{it['kind']} objective", f"{asked}: nothing ran yet"
+    burn = ", ".join(f"{rate:g} ({span})" for span, rate in it["burn_rate"].items() if rate)
+    left = f"{it['error_budget_left']:.0%} of the error budget left ({it['errors_left']:,} executions)"
+    return f"{it['kind']} objective", f"{asked}: {it['compliance']:g} %, {left}; burn rate {burn or 0}"
 
 
 ACTIONS = {

@@ -12,6 +12,7 @@ import typer
 
 from duetime import __version__
 from duetime.cli import (
+    alerts,
     audit,
     circuits,
     cluster,
@@ -96,6 +97,7 @@ app.add_typer(config.app, name="config")
 app.add_typer(audit.app, name="audit")
 app.add_typer(circuits.app, name="circuits")
 app.add_typer(subscriptions.app, name="subscription")
+app.add_typer(alerts.app, name="alert")
 app.add_typer(signing.app, name="signing-key")
 app.command("health")(health.health)
 app.command("stats")(statistics.stats)

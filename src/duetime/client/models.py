@@ -14,8 +14,22 @@ import msgspec
 
 from duetime.client.calls import Page
 from duetime.wire import jobs
+from duetime.wire.alerts import (
+    AlertHistory,
+    AlertList,
+    AlertRuleList,
+    AlertRuleMessage,
+    AlertRuleTest,
+    SilenceList,
+    SilenceMessage,
+)
+from duetime.wire.alerts import AlertRuleView as AlertRule
+from duetime.wire.alerts import AlertView as Alert
+from duetime.wire.alerts import SilenceView as Silence
 from duetime.wire.audit import AuditList
 from duetime.wire.audit import AuditView as AuditEntry
+from duetime.wire.channels import ChannelList, ChannelMessage, ChannelTest
+from duetime.wire.channels import ChannelView as AlertChannel
 from duetime.wire.circuits import CircuitList, CircuitMessage
 from duetime.wire.circuits import CircuitView as Circuit
 from duetime.wire.cluster import Cluster, OwnStanding, WorkerList
@@ -32,6 +46,8 @@ from duetime.wire.health import Health, JobsHealth, MemoryHealth, NodeHealth, Re
 from duetime.wire.identity import KeyList, KeyMessage, MadeKey
 from duetime.wire.identity import KeyView as Key
 from duetime.wire.jobs import BatchResult, Coming, JobGlance, JobMessage, Refused, Why
+from duetime.wire.jobs import ObjectiveView as Objective
+from duetime.wire.now import NodeNow, Now, Places, WorstJob
 from duetime.wire.schedules import Preview
 from duetime.wire.signing import OtherSigningKey
 from duetime.wire.signing import SigningKeyView as SigningKey
@@ -50,6 +66,7 @@ from duetime.wire.subscriptions import SubscriptionList, SubscriptionMessage
 from duetime.wire.subscriptions import SubscriptionView as Subscription
 from duetime.wire.words import (
     ErrorTypeWord,
+    ObjectiveWord,
     RightWord,
     RoleWord,
     StandingWord,
@@ -61,15 +78,18 @@ from duetime.wire.words import (
 )
 
 __all__ = [
-    "Attempt", "AuditEntry", "AuditPage", "Bars", "BatchResult", "CatchUp", "Circuit", "CircuitList", "CircuitMessage",
-    "Cluster", "Coming", "Connection", "ConnectionList", "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord",
-    "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "HistogramBucket", "Histograms", "Job",
-    "JobGlance", "JobMessage", "JobPage", "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey",
-    "MemoryHealth", "Node", "NodeFigures", "NodeHealth", "ObservabilityMetrics", "OtherSigningKey", "OwnStanding",
-    "Page", "Preview", "QueuedRun", "Rates", "Readiness", "Redriven", "Refused", "RetryPolicy", "RightWord",
-    "RoleWord", "SigningKey", "Skipped", "Spread", "StandingWord", "StateWord", "Stats", "StatusWord", "Subscription",
-    "SubscriptionList", "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "Windows",
-    "WorkerEntry", "WorkerList",
+    "Alert", "AlertChannel", "AlertHistory", "AlertList", "AlertRule", "AlertRuleList", "AlertRuleMessage",
+    "AlertRuleTest", "Attempt", "AuditEntry", "AuditPage", "Bars", "BatchResult", "CatchUp", "ChannelList",
+    "ChannelMessage", "ChannelTest", "Circuit", "CircuitList", "CircuitMessage", "Cluster", "Coming", "Connection",
+    "ConnectionList", "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord", "Event", "Execution",
+    "ExecutionDetail", "ExecutionPage", "Health", "HistogramBucket", "Histograms", "Job", "JobGlance", "JobMessage",
+    "JobPage", "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node",
+    "NodeFigures", "NodeHealth", "NodeNow", "Now", "Objective", "ObjectiveWord", "ObservabilityMetrics",
+    "OtherSigningKey", "OwnStanding", "Page", "Places", "Preview", "QueuedRun", "Rates", "Readiness", "Redriven",
+    "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Silence", "SilenceList", "SilenceMessage",
+    "Skipped", "Slo", "Spread", "StandingWord", "StateWord", "Stats", "StatusWord", "Subscription", "SubscriptionList",
+    "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "Windows", "WorkerEntry",
+    "WorkerList", "WorstJob",
 ]  # fmt: skip
 
 
@@ -83,7 +103,7 @@ class CreatedJob(jobs.CreatedJob, frozen=True):
     version: int = 1
 
 
-# These four differ from the domain's on purpose: the domain's refuse fields and values that a newer server may send.
+# These five differ from the domain's on purpose: the domain's refuse fields and values that a newer server may send.
 
 
 class RetryPolicy(msgspec.Struct, frozen=True):
@@ -113,6 +133,15 @@ class Webhooks(msgspec.Struct, frozen=True):
     on_failure: str | None = None
 
 
+class Slo(msgspec.Struct, frozen=True):
+    """Objectives of a job. `on_time` and `success` are percentages."""
+
+    lateness_seconds: float | None = None
+    on_time: float = 99.0
+    success: float | None = None
+    window: str = "30d"
+
+
 class Job(jobs.JobFields, frozen=True, kw_only=True):
     """`payload` has what its `type` needs. `start_at` and `end_at` are text as it was sent, maybe without a zone."""
 
@@ -123,6 +152,7 @@ class Job(jobs.JobFields, frozen=True, kw_only=True):
     catch_up: CatchUp = CatchUp()
     dst: Dst = Dst()
     webhooks: Webhooks = Webhooks()
+    slo: Slo | None = None
 
 
 class JobPage(msgspec.Struct, frozen=True):

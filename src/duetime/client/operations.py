@@ -283,6 +283,30 @@ def remove_connection(name: str) -> Call[m.ConnectionMessage]:
     return send("DELETE", path_of("connections", name), m.ConnectionMessage)
 
 
+def list_alert_channels() -> Call[m.ChannelList]:
+    """For admins: list where notices of alerts are sent, without the tokens."""
+    return get(path_of("alert-channels"), m.ChannelList)
+
+
+def put_alert_channel(name: str, url: str, *, kind: str | None = None) -> Call[m.AlertChannel]:
+    """For admins: add an alert channel, or change its URL, which can't be read back.
+
+    `kind`: webhook or apprise; by default webhook for http:// and https://, otherwise apprise.
+    """
+    body = {"url": url, "kind": kind}
+    return send("PUT", path_of("alert-channels", name), m.AlertChannel, body, may_repeat=True)
+
+
+def remove_alert_channel(name: str) -> Call[m.ChannelMessage]:
+    """For admins: remove an alert channel. Notices to it fail from then on."""
+    return send("DELETE", path_of("alert-channels", name), m.ChannelMessage)
+
+
+def test_alert_channel(name: str) -> Call[m.ChannelTest]:
+    """For admins: send a test notice. The execution of the job that is returned tells whether it arrived."""
+    return send("POST", path_of("alert-channels", name, "test"), m.ChannelTest)
+
+
 def list_subscriptions() -> Call[m.SubscriptionList]:
     """For admins: list the URLs that get notifications."""
     return get(path_of("subscriptions"), m.SubscriptionList)
@@ -321,6 +345,12 @@ def close_circuit(circuit: str) -> Call[m.CircuitMessage]:
 def cluster() -> Call[m.Cluster]:
     """For admins: return the living nodes with their roles, leases and shards."""
     return get(path_of("cluster"), m.Cluster)
+
+
+def observability_now() -> Call[m.Now]:
+    """For admins: return the worst jobs of the last minutes, and which tenants and targets take the nodes' places. For
+    the operator: also the load of the nodes."""
+    return get(path_of("observability", "now"), m.Now)
 
 
 def health(*, verbose: bool = False) -> Call[m.Health]:

@@ -13,7 +13,7 @@ from pyreqwest.client import SyncClient, SyncClientBuilder
 from pyreqwest.exceptions import RequestError
 from pyreqwest.request import SyncRequestBuilder
 
-from duetime.client import operations
+from duetime.client import alert_operations, operations
 from duetime.client.batch import Batch, Definition
 from duetime.client.calls import PAGE_ROWS, Answer, Call, Followed, Listed, shown_as_method
 from duetime.client.errors import DuetimeError, ServerAway
@@ -251,6 +251,20 @@ class Client:
     list_connections = _sends(operations.list_connections)
     put_connection = _sends(operations.put_connection)
     remove_connection = _sends(operations.remove_connection)
+    list_alert_channels = _sends(operations.list_alert_channels)
+    put_alert_channel = _sends(operations.put_alert_channel)
+    remove_alert_channel = _sends(operations.remove_alert_channel)
+    test_alert_channel = _sends(operations.test_alert_channel)
+    list_alerts = _sends(alert_operations.list_alerts)
+    alert_history = _sends(alert_operations.alert_history)
+    list_alert_rules = _sends(alert_operations.list_alert_rules)
+    get_alert_rule = _sends(alert_operations.get_alert_rule)
+    put_alert_rule = _sends(alert_operations.put_alert_rule)
+    remove_alert_rule = _sends(alert_operations.remove_alert_rule)
+    test_alert_rule = _sends(alert_operations.test_alert_rule)
+    list_silences = _sends(alert_operations.list_silences)
+    add_silence = _sends(alert_operations.add_silence)
+    remove_silence = _sends(alert_operations.remove_silence)
     list_subscriptions = _sends(operations.list_subscriptions)
     add_subscription = _sends(operations.add_subscription)
     remove_subscription = _sends(operations.remove_subscription)
@@ -259,5 +273,6 @@ class Client:
     list_circuits = _sends(operations.list_circuits)
     close_circuit = _sends(operations.close_circuit)
     cluster = _sends(operations.cluster)
+    observability_now = _sends(operations.observability_now)
     health = _sends(operations.health)
     request = _sends(operations.request)

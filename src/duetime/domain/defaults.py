@@ -2,7 +2,8 @@
 
 A webhook responds within seconds, and its receiver recognizes a repeat by its id. A script may be a long backup, and
 only its author can decide that it may run twice, as with cron. A statement that took too long was rolled back. A
-function may take long, and is written to be tried again.
+function may take long, and is written to be tried again. A notice is tried for three hours: nobody reads of an alert
+otherwise.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from duetime.domain.http_rules import LONGEST_REQUEST_SECONDS
 from duetime.domain.job import Delivery, JobSpec, JobType, RetryPolicy
 
 TIMEOUT_SECONDS = {
-    JobType.HTTP_REQUEST: 30.0, JobType.SCRIPT: 3600.0, JobType.SQL_QUERY: 300.0, JobType.PYTHON: 3600.0
+    JobType.HTTP_REQUEST: 30.0, JobType.SCRIPT: 3600.0, JobType.SQL_QUERY: 300.0, JobType.PYTHON: 3600.0,
+    JobType.NOTICE: 30.0,
 }  # fmt: skip
-RETRIES = {JobType.HTTP_REQUEST: 3, JobType.SCRIPT: 0, JobType.SQL_QUERY: 3, JobType.PYTHON: 3}
+RETRIES = {JobType.HTTP_REQUEST: 3, JobType.SCRIPT: 0, JobType.SQL_QUERY: 3, JobType.PYTHON: 3, JobType.NOTICE: 8}
 
 
 def timeout_of(spec: JobSpec) -> float:

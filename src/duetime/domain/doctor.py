@@ -11,7 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from duetime.domain.instants import MINUTE, SECOND
-from duetime.domain.lease import TIMER, View
+from duetime.domain.lease import ALERTS, TIMER, View
 
 WORKER = "worker"
 # Lateness beyond which a check warns, or reports a problem. A handover after a kill takes NODE_LEASE_SECONDS.
@@ -138,7 +138,7 @@ def nodes(view: View) -> Check:
     ]
     more = [f"and {len(view.members) - SHOWN} more"] if len(view.members) > SHOWN else []
     found = f"{how_many(len(view.members), 'node', 'lives', 'live')}: {', '.join([*listed, *more])}."
-    for role, consequence in ((TIMER, "nothing falls due"), (WORKER, "nothing runs")):
+    for role, consequence in ((TIMER, "nothing falls due"), (WORKER, "nothing runs"), (ALERTS, "no alert is found")):
         if not any(role in member.roles for member in view.members):
             return problem("nodes", f"{found} None has the role {role}: {consequence}.", f"Start one with {role}.")
     return ok("nodes", found)

@@ -110,6 +110,18 @@ def no_connection(name: str) -> NotFound:
     return NotFound(f"there is no connection '{name}'; `duetime connection list` shows those that there are")
 
 
+def no_alert_rule(name: str) -> NotFound:
+    return NotFound(f"there is no alert rule '{name}'; `duetime alert rules` shows those that there are")
+
+
+def no_silence(silence_id: str) -> NotFound:
+    return NotFound(f"there is no silence {silence_id}")
+
+
+def no_channel(name: str) -> NotFound:
+    return NotFound(f"there is no alert channel '{name}'; `duetime alert channel list` shows those that there are")
+
+
 class Conflict(DuetimeError):
     code = "CONFLICT"
     status = 409

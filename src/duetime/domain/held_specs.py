@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from duetime.domain.job import Definition, HttpJob, JobSpec, PythonJob, ScriptJob, SqlJob
+from duetime.domain.job import Definition, HttpJob, JobSpec, NoticeJob, PythonJob, ScriptJob, SqlJob
 from duetime.domain.payloads import Fields, HttpRequest, Label, Method, PythonCall
 
 PLACE_BYTES = 4096
@@ -54,7 +54,7 @@ class _HeldPythonJob(Definition, frozen=True, kw_only=True, tag="python"):
     payload: _HeldCall
 
 
-_decode_held = msgspec.json.Decoder(_HeldHttpJob | _HeldPythonJob | ScriptJob | SqlJob).decode
+_decode_held = msgspec.json.Decoder(_HeldHttpJob | _HeldPythonJob | ScriptJob | SqlJob | NoticeJob).decode
 _decode_whole = msgspec.json.Decoder(JobSpec).decode
 
 
@@ -73,7 +73,7 @@ def hold(large: LargeDefinition) -> tuple[JobSpec, int]:
     text = bytes(large.spec)  # a copy: the text of the whole page would be kept otherwise
     held = _decode_held(text)
     size = 2 * len(text)  # the definition, and the request
-    if isinstance(held, ScriptJob):
+    if isinstance(held, ScriptJob | NoticeJob):
         return held, places_for(size)
     if isinstance(held, SqlJob) or held.payload.secret:  # `secret` points into the decoded value
         values = text.count(b",") + text.count(b"[") + text.count(b"{")

@@ -1,7 +1,8 @@
 """The definition of a job: what to run, when, and with which policies.
 
-`JobSpec` is what users write and the store keeps: one struct for each type of job, distinguished by `type`. Only three
-fields are required. Types express most bounds; `validation.py` checks the others.
+`JobSpec` is what the store keeps: one struct for each type of job, distinguished by `type`. `UserSpec` is what users
+write: Duetime itself creates notices. Only three fields are required. Types express most bounds; `validation.py` checks
+the others.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from duetime.domain.payloads import Fields, HttpRequest, Label, PythonCall, Script, SqlQuery
+from duetime.domain.payloads import Fields, HttpRequest, Label, Notice, PythonCall, Script, SqlQuery
 
 
 class JobStatus(StrEnum):
@@ -27,6 +28,7 @@ class JobType(StrEnum):
     SCRIPT = "script"
     SQL_QUERY = "sql_query"
     PYTHON = "python"
+    NOTICE = "notice"  # to people, about an alert; users can't create it
 
 
 class RetryPolicy(Fields, frozen=True):
@@ -72,6 +74,24 @@ class Webhooks(Fields, frozen=True, omit_defaults=True):
     on_failure: Annotated[str, Meta(min_length=1, max_length=2048)] | None = None
 
 
+# Text such as 25h: `domain.durations` parses it, and `validation` has its bounds.
+Span = Annotated[str, Meta(min_length=1, max_length=16)]
+Percent = Annotated[float, Meta(ge=50, le=99.999)]
+
+
+class Slo(Fields, frozen=True, omit_defaults=True):
+    """Objectives: what the job promises of its executions over the last `window`; see domain/objectives.py.
+
+    Lateness: `on_time` percent of them start within `lateness_seconds` of their instant. Success: `success` percent of
+    them succeed.
+    """
+
+    lateness_seconds: Annotated[float, Meta(gt=0, le=86_400)] | None = None
+    on_time: Percent = 99.0
+    success: Percent | None = None
+    window: Span = "30d"
+
+
 class Delivery(StrEnum):
     """Whether an attempt that may have been lost on the way is made again."""
 
@@ -106,6 +126,8 @@ class Definition(Fields, frozen=True, omit_defaults=True, tag_field="type"):
     after: Annotated[tuple[Label, ...], Meta(max_length=20)] = ()  # keys or ids of jobs, whose ends start this one
     on: Literal["success", "failure", "any"] = "success"  # which ends of those count
     webhooks: Webhooks = Webhooks()
+    slo: Slo | None = None
+    expect_every: Span | None = None  # the longest time without a successful execution; longer is an alert
     tags: Tags = msgspec.field(default_factory=dict)
 
 
@@ -133,4 +155,12 @@ class PythonJob(Definition, frozen=True, omit_defaults=True, kw_only=True, tag="
     payload: PythonCall
 
 
-JobSpec = HttpJob | ScriptJob | SqlJob | PythonJob
+class NoticeJob(Definition, frozen=True, omit_defaults=True, kw_only=True, tag="notice"):
+    type: ClassVar[JobType] = JobType.NOTICE
+
+    payload: Notice
+
+
+UserSpec = HttpJob | ScriptJob | SqlJob | PythonJob
+JobSpec = UserSpec | NoticeJob
+USER_TYPES = (JobType.HTTP_REQUEST, JobType.SCRIPT, JobType.SQL_QUERY, JobType.PYTHON)

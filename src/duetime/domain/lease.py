@@ -26,6 +26,8 @@ from duetime.domain.instants import DAY, SECOND, format_instant
 
 MARGIN_SHARE = 0.2  # of the ttl
 TIMER = "timer"  # the role that owns shards
+ALERTS = "alerts"  # the role that evaluates alert rules: one node at a time does
+OF_OWNERS = frozenset({TIMER, ALERTS})  # roles that a node gives up while it can't write, or its clock is wrong
 HOUSEKEEPING_SHARD = 0
 DRIFT = 0.001  # how much faster or slower one clock runs than another, at worst
 CLOCK_OFF = SECOND  # difference from the registry's clock beyond which an operator should know
@@ -144,6 +146,14 @@ def believed(view: View, node: int, given_up: Mapping[int, int]) -> dict[int, in
 def runs_housekeeping(owned: Collection[int]) -> bool:
     """Returns whether the owner of these shards runs the tasks that run once in the cluster (reconciler, retention)."""
     return HOUSEKEEPING_SHARD in owned
+
+
+def alerts_owner(view: View | None) -> int | None:
+    """Returns the node that should own the alerts: the one of the role `alerts` that has been alive for longest.
+
+    Two nodes with different views may both think so. The store lets only the last one write (`TakeAlerts`).
+    """
+    return min((member.node for member in view.members if ALERTS in member.roles), default=None) if view else None
 
 
 class Trust(msgspec.Struct, frozen=True):

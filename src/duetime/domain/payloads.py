@@ -1,5 +1,7 @@
 """What a job runs: a webhook, a script, a SQL statement or a Python function; one struct for each type of job.
 
+A notice, which tells people of an alert, is a type of its own: Duetime creates such jobs, users can't.
+
 Types express most bounds; `validation.py` checks the others. `secrets.py` describes which values are secret, and how
 they are stored.
 """
@@ -82,4 +84,30 @@ class PythonCall(Fields, frozen=True, omit_defaults=True):
     secret: Pointers = ()
 
 
-Payload = HttpRequest | Script | SqlQuery | PythonCall
+Severity = Literal["info", "warning", "critical"]
+NoticeStatus = Literal["firing", "resolved", "test"]
+MOST_CHANNELS = 20  # of one notice
+LONGEST_TITLE = 255
+LONGEST_TEXT = 4000
+
+
+class Notice(Fields, frozen=True, omit_defaults=True):
+    """A message to people about an alert, for one or more alert channels of the tenant, by name.
+
+    An attempt sends it to each of the channels. If one of them fails, all get it again: `domain.notices` makes a job
+    for each channel. `data`: for machines; the body of a webhook has it.
+    """
+
+    encrypted_field: ClassVar[str] = ""
+    marked_field: ClassVar[str] = ""
+
+    channels: Annotated[tuple[Label, ...], Meta(min_length=1, max_length=MOST_CHANNELS)]
+    title: Annotated[str, Meta(min_length=1, max_length=LONGEST_TITLE)]
+    body: Annotated[str, Meta(max_length=LONGEST_TEXT)] = ""
+    severity: Severity = "warning"
+    status: NoticeStatus = "firing"
+    dedup_key: Annotated[str, Meta(max_length=255)] = ""  # the same for all notices of one alert
+    data: dict[str, Any] = {}
+
+
+Payload = HttpRequest | Script | SqlQuery | PythonCall | Notice

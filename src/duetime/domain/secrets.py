@@ -84,6 +84,11 @@ def connection_place(name: str) -> str:
     return f"connection:{name}"
 
 
+def channel_place(name: str) -> str:
+    """Returns the name that the URL of an alert channel is encrypted for, instead of a job's id."""
+    return f"channel:{name}"
+
+
 def needs_encryption(spec: JobSpec) -> bool:
     """Returns whether the spec has an unencrypted secret."""
     return any(not is_encrypted(value) for value in list_values(spec.payload))

@@ -21,6 +21,7 @@ import msgspec
 from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.histogram import Histogram
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
+from duetime.domain.objectives import punctuality
 from duetime.domain.plan import MOST_COUNTED, Skipped
 from duetime.domain.states import OPEN, State, Trigger
 
@@ -42,7 +43,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     """Sums of attempts. `completed`, `failed`, `timeout` and `cancelled` are ends of executions.
 
     `retried`: attempts after which the execution waits for another one. `lateness`: from the scheduled instant to the
-    start, of first attempts. `duration`: of attempts that started.
+    start, of first attempts. `duration`: of attempts that started. `on_time` and `late`: first attempts within and
+    beyond the lateness objective of their job, exactly; only in rows of a single job.
     """
 
     attempts: int = 0
@@ -52,6 +54,8 @@ class Tally(msgspec.Struct, omit_defaults=True):
     cancelled: int = 0
     retried: int = 0
     dead: int = 0
+    on_time: int = 0
+    late: int = 0
     skipped: dict[str, int] = msgspec.field(default_factory=dict)  # by reason
     errors: dict[str, int] = msgspec.field(default_factory=dict)  # by error type, of attempts
     lateness: Histogram = msgspec.field(default_factory=Histogram)
@@ -87,6 +91,13 @@ class Tally(msgspec.Struct, omit_defaults=True):
         )
         self.duration.add([end.ended_at - end.started_at for _, end in results if end.started_at is not None])
 
+    def add_of_job(self, results: Sequence[Result]) -> None:
+        """Adds ends of attempts of a single job, whose objectives are counted, too."""
+        self.add(results)
+        on_time, late = punctuality(results)
+        self.on_time += on_time
+        self.late += late
+
     def _add_failures(self, results: Sequence[Result], states: Mapping[State, int]) -> None:
         self.failed += states[State.FAILED]
         self.timeout += states[State.TIMEOUT]
@@ -109,7 +120,7 @@ class Tally(msgspec.Struct, omit_defaults=True):
         self.duration.merge(other.duration)
 
 
-_COUNTS = ("attempts", "completed", "failed", "timeout", "cancelled", "retried", "dead")
+_COUNTS = ("attempts", "completed", "failed", "timeout", "cancelled", "retried", "dead", "on_time", "late")
 
 
 def _count(into: dict[str, int], more: Mapping[Any, int]) -> None:

@@ -5,16 +5,20 @@ A store reads the job's timer, calls these functions, and writes. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from duetime.domain.audit import Entry, own_entry
-from duetime.domain.commands import ChangeJob, IdempotencyRecord, PauseJob, ResumeJob
+from duetime.domain.capacity import Load, loads
+from duetime.domain.commands import ChangeJob, CreateJobs, IdempotencyRecord, PauseJob, ResumeJob
 from duetime.domain.errors import Conflict, IdempotencyKeyReused, PreconditionFailed
 from duetime.domain.job import JobStatus
 from duetime.domain.plan import Skipped
+
+_is_reserved = attrgetter("is_reserved")
 
 
 class StoredTimer(NamedTuple):
@@ -93,6 +97,20 @@ def check_repeat(record: IdempotencyRecord, fingerprint: str) -> None:
         raise IdempotencyKeyReused(
             f"Idempotency-Key '{record.key}' was used with another body; send a new key for a new request"
         )
+
+
+def loads_of(creates: Sequence[CreateJobs], sizes: Sequence[int]) -> Iterator[tuple[bool, dict[str, Load]]]:
+    """Yields the loads that creates add, apart for those that room is reserved for: (is it reserved, by tenant).
+
+    `sizes`: of all their jobs, in order.
+    """
+    if not any(map(_is_reserved, creates)):  # true of every page of a burst
+        yield False, loads([job.tenant for create in creates for job in create.jobs], sizes)
+        return
+    marked = [(create.is_reserved, job.tenant) for create in creates for job in create.jobs]
+    for wanted in sorted({mark for mark, _ in marked}):
+        chosen = [(tenant, size) for (mark, tenant), size in zip(marked, sizes, strict=True) if mark is wanted]
+        yield wanted, loads([tenant for tenant, _ in chosen], [size for _, size in chosen])
 
 
 def key_taken(keys: list[str | None]) -> Conflict:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from duetime.domain.durations import parse_duration
 from duetime.domain.errors import FieldError, InvalidRequest
 from duetime.domain.http_rules import HIDDEN, LONGEST_REQUEST_SECONDS, header_problem, url_problem
 from duetime.domain.job import Delivery, HttpJob, JobSpec
+from duetime.domain.objectives import EXPECTED, WINDOWS
 from duetime.domain.payloads import HttpRequest, Payload, PythonCall, Script
 from duetime.domain.pointers import escape
 from duetime.domain.secrets import ENCRYPTED, encrypted_value_problem, encrypted_values, has_secrets, secret_problems
@@ -38,7 +40,7 @@ def _is_plain(spec: JobSpec) -> bool:
     return not (
         payload.headers or payload.secret or spec.after or webhooks.on_success or webhooks.on_failure
         or spec.start_at or spec.end_at or spec.jitter_seconds or spec.delivery is Delivery.AT_MOST_ONCE
-        or url_problem(payload.url)
+        or spec.slo or spec.expect_every is not None or url_problem(payload.url)
     )  # fmt: skip
 
 
@@ -58,6 +60,7 @@ def _problems(spec: JobSpec, old: JobSpec | None) -> Iterator[FieldError]:
     if spec.delivery is Delivery.AT_MOST_ONCE and (spec.retry_policy.max_retries or spec.retry_policy.delays):
         yield FieldError("/retry_policy", "an at_most_once job is never tried again; leave the retries out")
     yield from _on_finish_problems(spec)
+    yield from _promise_problems(spec)
 
 
 def _request_problems(payload: HttpRequest, before: Payload | None) -> Iterator[FieldError]:
@@ -118,3 +121,20 @@ def _on_finish_problems(spec: JobSpec) -> Iterator[FieldError]:
         for name in ("start_at", "end_at", "jitter_seconds"):
             if getattr(spec, name):
                 yield FieldError(f"/{name}", "is about times, and a job on demand has none; leave it out")
+
+
+def _promise_problems(spec: JobSpec) -> Iterator[FieldError]:
+    slo = spec.slo
+    if slo is not None:
+        yield from _duration_problems("/slo/window", slo.window, WINDOWS)
+        if slo.lateness_seconds is None and slo.success is None:
+            yield FieldError("/slo", "has no objective; add lateness_seconds, success, or both")
+    if spec.expect_every is not None:
+        yield from _duration_problems("/expect_every", spec.expect_every, EXPECTED)
+
+
+def _duration_problems(pointer: str, text: str, bounds: tuple[int, int]) -> Iterator[FieldError]:
+    try:
+        parse_duration(text, *bounds)
+    except ValueError as error:
+        yield FieldError(pointer, str(error))

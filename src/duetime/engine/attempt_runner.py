@@ -29,6 +29,7 @@ log = structlog.get_logger()
 
 # A name of the module is found faster than an enum's member.
 _WEBHOOK = JobType.HTTP_REQUEST
+_WITHOUT_LOG = frozenset({_WEBHOOK, JobType.NOTICE})  # of a webhook, the response is the log
 CANCELLED = Outcome(error_type=ErrorType.CANCELLED, error_message="cancelled on request")
 
 
@@ -113,7 +114,7 @@ class AttemptRunner:
                     payload, lambda encrypted: self._vault.decrypt(claim.tenant, claim.job_id, encrypted)
                 )
                 redactor = await self._redaction.build(claim.tenant, size, payload)
-            if self._logs is not None and claim.spec.type is not _WEBHOOK:  # the response is its log
+            if self._logs is not None and claim.spec.type not in _WITHOUT_LOG:
                 printed = self._logs.open(claim.execution_id, claim.attempt, claim.tenant)
                 if redactor is not None:
                     printed = RedactingLog(printed, redactor, self._redaction, claim.tenant)

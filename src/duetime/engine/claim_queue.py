@@ -67,17 +67,22 @@ class EndpointQueue:
 
 
 class ClaimQueue:
-    """`limit_of(endpoint)`: its concurrency limit. `may_call(queue, claim)`: False blocks the queue until `unblock`."""
+    """`limit_of(endpoint)`: its concurrency limit. `may_call(queue, claim)`: False blocks the queue until `unblock`.
+
+    `reserved`: an endpoint whose claims start up to its own limit even if no other place is free.
+    """
 
     def __init__(
         self, concurrency: int, tenant_limit: int, limit_of: Callable[[int], int],
-        may_call: Callable[[EndpointQueue, Claim], bool] | None = None,
+        may_call: Callable[[EndpointQueue, Claim], bool] | None = None, reserved: int | None = None,
     ) -> None:  # fmt: skip
         self._concurrency = concurrency
         self._most = concurrency * MOST_OVER
         self._tenant_limit = tenant_limit
         self._limit_of = limit_of
         self._may_call = may_call
+        self._reserved = reserved
+        self._reserved_turns: deque[EndpointQueue] = deque()  # of the reserved endpoint: one for each tenant
         self._turns: deque[TenantQueue] = deque()
         self.tenants: dict[str, TenantQueue] = {}
         self.endpoints: dict[int, Endpoint] = {}
@@ -126,6 +131,8 @@ class ClaimQueue:
         endpoint.tenants += 1
         self.queues += 1
         queue = tenant.queues[number] = EndpointQueue(tenant, endpoint)
+        if number == self._reserved:
+            self._reserved_turns.append(queue)
         return queue
 
     def _ring(self, queue: EndpointQueue, priority: int, is_new: bool = False) -> None:
@@ -145,11 +152,11 @@ class ClaimQueue:
         """Returns the next claim for which its tenant and endpoint have a free place, and occupies that place.
 
         Tenants below their share come first, and may exceed the limit (`domain.fairness`). The others get the places
-        that are left.
+        that are left. The reserved endpoint has places of its own besides.
         """
         turns = self._turns
         if not turns or self.running >= self._most:
-            return None
+            return self._take_reserved() if self._reserved_turns else None
         if self.queues == 1 and len(turns) == 1:
             return self._take_alone(turns[0])
         share = share_of(self._concurrency, len(self.tenants))
@@ -158,7 +165,24 @@ class ClaimQueue:
             claim = self._take_of_tenants_below(self._concurrency)
         if claim is None and self.running >= self._concurrency:
             claim = self._take_of_endpoints_below(share)
+        if claim is None and self._reserved_turns:
+            claim = self._take_reserved()
         return claim
+
+    def _take_reserved(self) -> Claim | None:
+        """Returns a claim for the reserved endpoint, if fewer run there than its limit. Tenants take turns."""
+        turns = self._reserved_turns
+        for _ in range(min(len(turns), MOST_LOOKED_AT)):
+            queue = turns[0]
+            turns.rotate(-1)
+            if queue.endpoint.running >= queue.endpoint.limit:
+                return None
+            for waiting in reversed(queue.waiting):
+                while waiting and not self._waits(waiting[0]):
+                    queue.cancelled -= waiting.popleft().places
+                if waiting:
+                    return self._start(queue, waiting.popleft())
+        return None
 
     def _take_alone(self, tenant: TenantQueue) -> Claim | None:
         """Returns the next claim of the only tenant, which has one endpoint: the same as below, without the shares.
@@ -313,6 +337,8 @@ class ClaimQueue:
         endpoint, tenant = queue.endpoint, queue.owner
         self.queues -= 1
         del tenant.queues[endpoint.number]
+        if endpoint.number == self._reserved:
+            self._reserved_turns.remove(queue)
         if not tenant.queues:
             del self.tenants[tenant.tenant]
         queue.waiting = [None] * PRIORITIES  # where it is still in a ring or blocked, it is skipped
@@ -342,6 +368,11 @@ class ClaimQueue:
                 for claim in reversed(queue.waiting[priority] or ()):
                     if self._waits(claim):
                         yield claim
+
+    @property
+    def reserved_held(self) -> int:
+        """Returns how many places the claims for the reserved endpoint take."""
+        return sum(queue.held for queue in self._reserved_turns)
 
     def full_endpoints(self, share: int) -> list[tuple[str, int]]:
         """Returns (tenant, endpoint) where a tenant holds more for one endpoint than is fair to its other endpoints."""

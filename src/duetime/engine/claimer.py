@@ -1,7 +1,8 @@
 """The claimer: fetches executions that wait in the store (retries, manual executions, overflow) when there is room.
 
 Tenants take turns: each ClaimExecutions command is for the next tenants with waiting executions, and each of them gets
-the same number. A tenant that has used up its share of this node's memory is skipped.
+the same number. A tenant that has used up its share of this node's memory is skipped; only its notices
+of alerts are claimed, for which there is room besides.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from duetime.domain.commands import ClaimExecutions, Release
 from duetime.domain.commands.executions import CLAIM_BYTES
+from duetime.domain.endpoints import NOTICES
 from duetime.domain.execution import Claim
 from duetime.domain.held_specs import limit_of_bytes
 from duetime.domain.instants import SECOND
@@ -74,8 +76,9 @@ class Claimer(Service):
             self._has_claimed = False  # a new round
         waiting = await self._store.list_waiting_tenants(now, self._last_tenant, MOST_TENANTS)
         tenants, limit = await self._choose(waiting)
+        has_notices = await self._claim_notices([tenant for tenant in waiting if limit <= 0 or tenant not in tenants])
         if limit <= 0:
-            return False
+            return has_notices
         is_last_page = len(waiting) < MOST_TENANTS and len(tenants) <= limit
         self._last_tenant = "" if is_last_page else waiting[-1] if len(tenants) <= limit else tenants[limit - 1]
         if tenants:
@@ -92,7 +95,19 @@ class Claimer(Service):
             debug("executions were claimed", count=len(claimed), limit=limit, tenants=len(command.tenants))
             self._dispatcher.offer(claimed)
             self._has_claimed |= bool(claimed)
-        return not is_last_page or self._has_claimed
+        return not is_last_page or self._has_claimed or has_notices
+
+    async def _claim_notices(self, tenants: Sequence[str]) -> bool:
+        """Claims the notices of tenants that have no room for anything else. Returns whether there were any."""
+        room = self._dispatcher.notice_room()
+        if not tenants or not room:
+            return False
+        now, most = self._clock.now(), limit_of_bytes(room)
+        command = ClaimExecutions(self._node, now, room, tuple(tenants), only=(NOTICES,), bytes=min(CLAIM_BYTES, most))
+        with self._unanswered.write():
+            claimed = await apply_one(self._store, command)
+        self._dispatcher.offer(claimed)
+        return bool(claimed)
 
     async def _choose(self, waiting: Sequence[str]) -> tuple[list[str], int]:
         """Returns the tenants to claim for, and the limit. Without room, they are the tenants below their share."""

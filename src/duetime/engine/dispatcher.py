@@ -13,11 +13,13 @@ from contextlib import suppress
 
 import msgspec
 
-from duetime.domain.endpoints import needs_worker
+from duetime.domain.endpoints import NOTICES, needs_worker
 from duetime.domain.execution import Claim
 from duetime.domain.fairness import endpoint_share, memory_share
 from duetime.domain.job import HttpJob
+from duetime.domain.troubles import PlaceUse
 from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
+from duetime.engine.places import place_uses
 from duetime.engine.rate_limiter import RateLimiter
 from duetime.ports.executor import NotSent, always
 from duetime.settings.table import DEFAULTS
@@ -38,6 +40,8 @@ class Limits(msgspec.Struct, frozen=True):
     tenant: int = DEFAULTS.dispatcher_workers
     rate: float = 0.0  # requests per second to an endpoint; 0: no limit
     special: Mapping[int, int] = msgspec.field(default_factory=dict)  # endpoints with their own limit
+    notices: int = 8  # notices of alerts at once, besides the others: alerts matter most when nothing else has room
+    notice_places: int = 256  # of memory for notices, besides `capacity`
 
 
 class Dispatcher:
@@ -61,9 +65,10 @@ class Dispatcher:
         self._rate_limiter = RateLimiter(limits.rate) if limits.rate else None
         self._clocks: dict[int, asyncio.TimerHandle] = {}  # wake-ups for endpoints that have used up their rate limit
         self._rate_limited: dict[int, list[EndpointQueue]] = {}  # queues that wait for the rate limit of their endpoint
+        special = {NOTICES: limits.notices, **limits.special}
         self._queue = ClaimQueue(
-            limits.concurrency, limits.tenant, lambda endpoint: limits.special.get(endpoint, limits.endpoint),
-            None if self._rate_limiter is None else self._may_call,
+            limits.concurrency, limits.tenant, lambda endpoint: special.get(endpoint, limits.endpoint),
+            None if self._rate_limiter is None else self._may_call, NOTICES,
         )  # fmt: skip
         self._running: dict[str, asyncio.Task[None] | None] = {}  # None: the slot has not started yet
         self._slots: set[asyncio.Task[None]] = set()
@@ -79,6 +84,12 @@ class Dispatcher:
         """Returns the number of free places. It is below 0 if the last claims were larger than the free room."""
         return 0 if self._closed else self._limits.capacity - self._queue.held
 
+    def notice_room(self) -> int:
+        """Returns the number of places that are free for notices."""
+        if self._closed or not self._limits.capacity:
+            return 0
+        return max(0, self._limits.notice_places - self._queue.reserved_held)
+
     async def admit(self, wanted: Mapping[Target, int], seconds: float) -> frozenset[Target]:
         """Returns the targets without room, whose new executions must not be written as claimed. Mostly there are none.
 
@@ -91,6 +102,8 @@ class Dispatcher:
         if any(needs_worker(endpoint) for _, endpoint in wanted):
             theirs = frozenset(target for target in wanted if needs_worker(target[1]))
             return theirs | await self.admit({one: wanted[one] for one in wanted if one not in theirs}, seconds)
+        if any(endpoint == NOTICES for _, endpoint in wanted):
+            return await self._admit_notices(wanted, seconds)
         refused = self._without_room(wanted)
         # Do not wait for a tenant that has used up its share while other tenants have work: the page is theirs, too.
         if not refused or self._closed or not self._stuck.isdisjoint(refused) or self._is_shared(wanted):
@@ -103,6 +116,15 @@ class Dispatcher:
                 break  # room opens too slowly
         refused = self._without_room(wanted)
         self._stuck |= refused
+        return refused
+
+    async def _admit_notices(self, wanted: Mapping[Target, int], seconds: float) -> frozenset[Target]:
+        """As `admit`. Notices have room of their own, and don't wait for the others."""
+        notices = {target: count for target, count in wanted.items() if target[1] == NOTICES}
+        others = {target: count for target, count in wanted.items() if target[1] != NOTICES}
+        refused = frozenset(notices) if sum(notices.values()) > self.notice_room() else frozenset[Target]()
+        if others:
+            refused |= await self.admit(others, seconds if notices.keys() <= refused else 0.0)
         return refused
 
     async def _room_opens(self, wanted: Mapping[Target, int], seconds: float) -> bool:
@@ -298,6 +320,10 @@ class Dispatcher:
 
     def waiting(self) -> int:
         return len(self._queue.waiting)
+
+    def place_uses(self) -> tuple[PlaceUse, ...]:
+        """Returns the tenants and targets with most executions here."""
+        return place_uses(self._queue)
 
     def holds(self, execution_id: str) -> bool:
         """Returns whether the execution waits or runs here. (The recorder holds those that have ended.)"""

@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import structlog
@@ -14,7 +14,7 @@ import structlog
 from duetime.domain.commands import StartNode, StopNode
 from duetime.domain.errors import StaleWrite
 from duetime.domain.lease import doubt_clock, is_long_after
-from duetime.domain.node_report import NodeFacts
+from duetime.domain.node_report import CertificateFact, NodeFacts
 from duetime.engine.membership import Membership
 from duetime.engine.redaction import Redaction
 from duetime.engine.settings import EngineSettings
@@ -22,6 +22,7 @@ from duetime.engine.statistics import Collected
 from duetime.engine.steady_clock import SteadyClock
 from duetime.engine.stop_limit import LEAST_SECONDS, StopLimit, StopSteps, settled
 from duetime.engine.term import Surroundings, Term
+from duetime.engine.troubles import TroubleNotes
 from duetime.events import EventHub
 from duetime.ports.archive import AuditArchive
 from duetime.ports.bus import Bus
@@ -53,6 +54,7 @@ class Engine:
         logs: LogStore | None = None,
         archive: AuditArchive | None = None,
         telemetry: Telemetry | None = None,
+        certificates: Callable[[], Sequence[CertificateFact]] = tuple,
     ) -> None:  # fmt: skip
         hub = telemetry or Telemetry()
         self._around = Surroundings(
@@ -67,7 +69,9 @@ class Engine:
             archive=archive,
             redaction=Redaction(),
             telemetry=hub,
+            certificates=certificates,
             collected=Collected(hub, clock),
+            troubles=TroubleNotes(hub),
             lag=LoopLag(),
         )  # fmt: skip
         self._settings = settings

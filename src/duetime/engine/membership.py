@@ -16,6 +16,7 @@ from duetime.domain.errors import StaleWrite
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import (
     MARGIN_SHARE,
+    OF_OWNERS,
     TIMER,
     ClockState,
     Moves,
@@ -218,7 +219,7 @@ class Membership(Service):
 
     async def retire(self) -> None:
         """Begins a graceful stop: gives up all shards to other nodes. Keeps the lease for attempts that still run."""
-        self._roles -= {TIMER}
+        self._roles -= OF_OWNERS
         held = dict(self._held)
         self._given_up |= held
         self._become({})
@@ -259,7 +260,7 @@ class Membership(Service):
         return view
 
     def _look_at_writes(self) -> None:
-        """Drops the timer role while the store accepts no writes of this node, so that other nodes take its shards."""
+        """Drops the roles of owners while the store accepts no writes of this node: other nodes take its shards."""
         now, may_own = self._clock.monotonic(), self._may_own
         self._writing = self._writing.seen(self._writes(), now)
         self._may_own = self._writing.may_own(self._registry.ttl_seconds, now)
@@ -287,8 +288,8 @@ class Membership(Service):
         return len(taken) == len(moves.take)
 
     def _wanted_roles(self) -> frozenset[str]:
-        is_timer = self._may_own and self._clock_state is not ClockState.WRONG
-        return self._roles if is_timer else self._roles - {TIMER}
+        may_decide = self._may_own and self._clock_state is not ClockState.WRONG
+        return self._roles if may_decide else self._roles - OF_OWNERS
 
     async def _release(self, shards: Mapping[int, int]) -> None:
         await self._registry.release(self.node, shards)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from duetime.domain.breaker import Rules
+from duetime.domain.capacity import UNBOUNDED, Capacity
+from duetime.domain.identity import LOCAL
 from duetime.domain.instants import SECOND
 from duetime.domain.lease import TIMER
 from duetime.domain.limits import Limit
@@ -32,3 +34,5 @@ class EngineSettings(msgspec.Struct, frozen=True):
     workers: WorkerLimits = WorkerLimits(DEFAULTS.tenant_workers_limit)  # per tenant
     breaker: Rules = Rules(DEFAULTS.circuit_breaker_threshold, int(DEFAULTS.circuit_breaker_cooldown * SECOND))
     notifications: Limit | None = None  # per tenant
+    capacity: Capacity = UNBOUNDED
+    operator_tenant: str = LOCAL.tenant  # of the cluster's own alerts; empty: nobody's

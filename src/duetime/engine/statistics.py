@@ -10,7 +10,16 @@ from collections.abc import Callable, Iterable
 
 import structlog
 
-from duetime.domain.commands import Fire, RecountJobs, ResumeJob, RollUpStatistics, WithNotifications, WriteStatistics
+from duetime.domain.commands import (
+    ChangeJob,
+    CreateJobs,
+    Fire,
+    RecountJobs,
+    ResumeJob,
+    RollUpStatistics,
+    WithNotifications,
+    WriteStatistics,
+)
 from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import DAY, LATEST, MINUTE, SECOND
 from duetime.domain.node_report import FORGOTTEN
@@ -49,6 +58,10 @@ RECOUNT_FIRST = 10 * MINUTE
 RECOUNT_EVERY = DAY
 
 
+def nothing() -> None:
+    pass
+
+
 class Collected:
     """The tallies of this process, over all terms of its engine. It subscribes to the ends and skips of executions."""
 
@@ -56,21 +69,28 @@ class Collected:
         self._clock = clock
         self._buckets: dict[int, dict[Key, Tally]] = {}
         self._changed: set[tuple[int, Key]] = set()
+        self._wanted: dict[str, tuple[tuple[str, str], ...]] = {}
         self._watching: dict[str, Watched] = {}
         self._subjects: dict[int, int] = {}  # the number of keys with a subject, by bucket
+        self.on_promise: Callable[[], None] = nothing  # a job with an `slo` was written: `watch` may get it
         self.node = 0  # the first id of this process: rows of one bucket must not have two writers
         telemetry.subscribe(AttemptsEnded, self._add_ends)
         telemetry.subscribe(Written, self._add_skips)
+        telemetry.subscribe(Written, self._note_promises)
 
-    def watch(self, subjects: Iterable[tuple[str, str]]) -> None:
-        """Keeps tallies of these (tenant, subject) from now on: `job:<id>`, `tag:<name>=<value>`; and of no others."""
-        self._watching = watched(subjects)
+    def watch(self, subjects: Iterable[tuple[str, str]], of: str = "rules") -> None:
+        """Keeps tallies of these (tenant, subject) from now on: `job:<id>`, `tag:<name>=<value>`; and of no others.
+
+        `of`: who wants them; subjects that somebody else wants are kept, too.
+        """
+        self._wanted[of] = tuple(subjects)
+        self._watching = watched(subject for some in self._wanted.values() for subject in some)
 
     def _add_ends(self, ended: AttemptsEnded) -> None:
         bucket_at = bucket_of(ended.at)
         for key, results in group(ended.results, ended.refused, self._watching).items():
             if (tally := self._tally(bucket_at, key)) is not None:
-                tally.add(results)
+                (tally.add_of_job if key[2].startswith("job:") else tally.add)(results)
 
     def _add_skips(self, written: Written) -> None:
         for command, answer in zip(written.commands, written.answers, strict=False):
@@ -79,6 +99,15 @@ class Collected:
                     self._add_skip(command.now, skip)
             elif type(command) is WithNotifications or type(command) is ResumeJob:
                 self._add_resumed(command, answer)
+
+    def _note_promises(self, written: Written) -> None:
+        for command in written.commands:
+            if type(command) is CreateJobs:
+                specs = [job.spec for job in command.jobs]
+            else:
+                specs = [command.spec] if type(command) is ChangeJob else []
+            if any(spec.slo is not None for spec in specs):
+                self.on_promise()
 
     def _add_resumed(self, command: WithNotifications[object] | ResumeJob, answer: object) -> None:
         first = command.first if isinstance(command, WithNotifications) else command

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -15,8 +15,9 @@ from duetime.domain.errors import TimedOut
 from duetime.domain.execution import Claim
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
-from duetime.domain.lease import TIMER, runs_housekeeping
-from duetime.domain.node_report import NodeFacts
+from duetime.domain.lease import ALERTS, TIMER, runs_housekeeping
+from duetime.domain.node_report import CertificateFact, NodeFacts, ending_soon
+from duetime.engine.alerts import make_alerts
 from duetime.engine.attempt_runner import AttemptRunner
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
@@ -25,6 +26,7 @@ from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.ledger_check import LedgerCheck
 from duetime.engine.membership import Membership
 from duetime.engine.node_reports import NodeReports
+from duetime.engine.objectives import Objectives
 from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
@@ -40,8 +42,10 @@ from duetime.engine.stop_limit import LEAST_SECONDS, StopSteps, settled
 from duetime.engine.stopper import Stopper
 from duetime.engine.subscribers import Subscribers
 from duetime.engine.timer import Timer
+from duetime.engine.troubles import TroubleNotes
 from duetime.engine.unanswered import Unanswered
 from duetime.engine.watch import WorkerWatch
+from duetime.engine.watched import WatchedSubjects
 from duetime.engine.worker_gateway import WorkerGateway
 from duetime.engine.write_probe import WriteProbe
 from duetime.events import EventHub
@@ -81,7 +85,9 @@ class Surroundings(msgspec.Struct, frozen=True):
     archive: AuditArchive | None
     redaction: Redaction
     telemetry: Telemetry
+    certificates: Callable[[], Sequence[CertificateFact]]
     collected: Collected
+    troubles: TroubleNotes
     lag: LoopLag
 
     @property
@@ -194,17 +200,27 @@ class Term:
         self.node_reports = NodeReports(store, clock, node, self.facts)
         self._settings = settings
         self._began_at = clock.now()
+        self.watched = WatchedSubjects(store, clock, around.collected)
+        self.objectives = Objectives(store, clock, around.telemetry, does_housekeeping)
+        self.alerts, self.burns = make_alerts(
+            store, clock, node, settings, around.events, around.random_bytes, around.telemetry,
+            view=lambda: membership.view,
+            own=self.facts,
+            is_trusted=is_trusted,
+            due_hint=self.due_hint,
+        )  # fmt: skip
         self.services = self._list_services(roles)
 
     def _list_services(self, roles: Collection[str]) -> list[Service]:
         is_shared = self._around.is_shared
         services: list[Service] = [self.membership, self.subscribers, self.signing]
-        services += [self.recorder, self.watch, self.reconciler, self.statistics]
+        services += [self.recorder, self.watch, self.reconciler, self.statistics, self.watched]
         services += [self.breaker] if self.breaker.is_on else []
         services += [self.claimer, self.ledger_check] if WORKER in roles else []
         services += [self.stopper] if WORKER in roles and is_shared else []
         services += [self.write_probe, self.node_reports] if is_shared else []
-        services += [self.timer, self.retention] if TIMER in roles else []
+        services += [self.timer, self.retention, self.objectives] if TIMER in roles else []
+        services += [self.alerts, self.burns] if ALERTS in roles else []
         return services
 
     async def load(self) -> None:
@@ -231,7 +247,8 @@ class Term:
         self.worker_gateway.polls.close()
         own = (
             self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
-            self.ledger_check, self.write_probe, self.node_reports,
+            self.ledger_check, self.write_probe, self.node_reports, self.objectives, self.watched,
+            self.alerts, self.burns,
         )  # fmt: skip
         await steps.run(settled([service.stop() for service in own]))
         never_started, slots = await self.dispatcher.drain(steps.time_to_drain(drain_seconds))
@@ -284,6 +301,9 @@ class Term:
             due_buffer=self.timer.read_ahead(),
             unwritten=self.recorder.unwritten(),
             failing=tuple(service.name for service in self.services if service.failure),
+            troubles=self._around.troubles.worst(self._around.clock.now()),
+            certificates=ending_soon(self._around.certificates(), self._around.clock.now()),
+            places=self.dispatcher.place_uses(),
         )
 
     # Hints: from the parts of this term, from the API and from other nodes

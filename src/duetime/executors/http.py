@@ -38,8 +38,8 @@ class HttpExecutor:
     `allow`: networks that jobs may call besides public addresses, or True for all. `domains`: hosts that jobs may call;
     None for any. `ports`: port ranges that jobs may call. `limits`: limits for every connection. `keys_of`: returns the
     keys that sign a tenant's requests: several while keys rotate, none to send unsigned; called for each attempt.
-    `clock`: wall-clock seconds. `lookup`: resolves a name to addresses; default: the system's resolver. `tls`: default:
-    a context that trusts the machine's root certificates.
+    `called(tenant, target)`: an attempt calls this https target. `clock`: wall-clock seconds. `lookup`: resolves a name
+    to addresses; default: the system's resolver. `tls`: default: a context that trusts the machine's root certificates.
     """
 
     def __init__(
@@ -47,9 +47,10 @@ class HttpExecutor:
         allow: AllowedNetworks = (), domains: AllowedDomains | None = None, ports: Ports = DEFAULT_PORTS,
         limits: ConnectionLimits = DEFAULT_LIMITS, keys_of: Callable[[str], Sequence[bytes]] = lambda tenant: (),
         clock: Callable[[], float] = time.time, lookup: Lookup | None = None, tls: ssl.SSLContext | None = None,
-        dns_ttl_seconds: float = 15.0,
+        dns_ttl_seconds: float = 15.0, called: Callable[[str, Target], None] | None = None,
     ) -> None:  # fmt: skip
         self._keys_of = keys_of
+        self.called = called
         self._clock = clock
         self.guard = Guard(allow, ports, domains)
         self._lookup = lookup or SystemLookup()
@@ -66,12 +67,18 @@ class HttpExecutor:
         if isinstance(self._lookup, SystemLookup):
             self._lookup.close()
 
+    async def resolve(self, host: str, tenant: str) -> Sequence[str]:
+        """Returns the addresses of a name, each checked. Raises DnsError or BlockedTarget."""
+        return await self._resolver.resolve(host, tenant)
+
     async def execute(self, attempt: Attempt[HttpRequest]) -> Outcome:
         deadline = time.monotonic() + attempt.timeout_seconds + next(self._extra_seconds)
         prepared = self._prepare(attempt)
         if isinstance(prepared, Outcome):
             return prepared
         target, request = prepared
+        if target.tls and self.called is not None:
+            self.called(attempt.claim.tenant, target)
         # All of the exchange is here: one coroutine less for each request of a burst.
         head_only, may_send = attempt.payload.method == "HEAD", attempt.may_send
         try:

@@ -10,17 +10,17 @@ removed once no secret needs them. A rotation that was killed can be run again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
-from duetime.domain.commands import Reencrypt, ReencryptConnection
+from duetime.domain.commands import Command, Reencrypt, ReencryptChannel, ReencryptConnection
 from duetime.domain.job import JobSpec
-from duetime.domain.secrets import connection_place, key_id_of, reencrypt_spec
+from duetime.domain.secrets import channel_place, connection_place, key_id_of, reencrypt_spec
 from duetime.operate.offline import open_offline
-from duetime.ports.store import ConnectionRecord, Writable, apply_one
+from duetime.ports.store import ChannelRecord, ConnectionRecord, Writable, apply_one
 from duetime.ports.vault import DecryptionFailed, KeysUnusable, Vault
 from duetime.settings.table import Settings
 from duetime.vault.aes import AesVault
@@ -28,7 +28,7 @@ from duetime.vault.key_file import KEPT, KeyFile, make_key
 
 PAGE = 200
 MOST_PASSES = 10
-MOST_CONNECTIONS = 100_000
+MOST_URLS = 100_000  # of connections, and of alert channels
 MOST_LISTED = 20  # jobs that can't be decrypted, in the result
 FIRST_ID = "00000000-0000-0000-0000-000000000000"
 
@@ -49,6 +49,7 @@ class Definitions(Writable, Protocol):
 
     async def list_specs(self, after: str, limit: int) -> list[tuple[str, str, int, JobSpec]]: ...
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]: ...
+    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]: ...
 
 
 async def rotate(settings: Settings, tell: Callable[[int], None]) -> Rotated:
@@ -82,8 +83,9 @@ async def reencrypt_all(store: Definitions, vault: Vault, tell: Callable[[int], 
     key_id, encrypted = vault.key_id, 0
     for _ in range(MOST_PASSES):
         wanted, done, broken = await _pass(store, vault, key_id, tell)
-        also_wanted, also_done = await _pass_connections(store, vault, key_id, broken)
-        wanted, done = wanted + also_wanted, done + also_done
+        for urls in (await _list_connections(store), await _list_channels(store)):
+            also_wanted, also_done = await _pass_urls(store, vault, key_id, urls, broken)
+            wanted, done = wanted + also_wanted, done + also_done
         encrypted += done
         if not wanted:
             break
@@ -119,18 +121,49 @@ async def _pass(
     return wanted, done, broken
 
 
-async def _pass_connections(store: Definitions, vault: Vault, key_id: str, broken: dict[str, str]) -> tuple[int, int]:
-    """Does the same for the URLs of connections."""
+class _Url(NamedTuple):
+    """An encrypted URL, and how its replacement is written."""
+
+    what: str
+    tenant: str
+    place: str
+    url: str
+    replace: Callable[[str], Command[bool]]
+
+
+async def _list_connections(store: Definitions) -> list[_Url]:
+    return [
+        _Url(
+            f"connection {it.name}", it.tenant, connection_place(it.name), it.url,
+            partial(ReencryptConnection, it.tenant, it.name, it.url),
+        )
+        for it in await store.list_connections(None, MOST_URLS)
+    ]  # fmt: skip
+
+
+async def _list_channels(store: Definitions) -> list[_Url]:
+    return [
+        _Url(
+            f"alert channel {it.name}", it.tenant, channel_place(it.name), it.url,
+            partial(ReencryptChannel, it.tenant, it.name, it.url),
+        )
+        for it in await store.list_channels(None, MOST_URLS)
+    ]  # fmt: skip
+
+
+async def _pass_urls(
+    store: Definitions, vault: Vault, key_id: str, urls: Sequence[_Url], broken: dict[str, str]
+) -> tuple[int, int]:
+    """Does the same for URLs of connections or channels."""
     wanted = done = 0
-    for record in await store.list_connections(None, MOST_CONNECTIONS):
-        if key_id_of(record.url) == key_id:
+    for one in urls:
+        if key_id_of(one.url) == key_id:
             continue
-        place = connection_place(record.name)
         try:
-            again = vault.encrypt(record.tenant, place, vault.decrypt(record.tenant, place, record.url))
+            again = vault.encrypt(one.tenant, one.place, vault.decrypt(one.tenant, one.place, one.url))
         except DecryptionFailed as error:
-            broken[f"connection {record.name}"] = str(error)
+            broken[one.what] = str(error)
             continue
-        done += await apply_one(store, ReencryptConnection(record.tenant, record.name, record.url, again))
+        done += await apply_one(store, one.replace(again))
         wanted += 1
     return wanted, done

@@ -6,10 +6,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from duetime.domain.alert_rules import AlertRule
 from duetime.domain.audit import Entry
+from duetime.domain.channels import Kind
 from duetime.domain.held_specs import StoredSpec
 from duetime.domain.identity import Role, Tier
-from duetime.domain.job import JobStatus
+from duetime.domain.job import JobStatus, Slo
 from duetime.domain.states import ErrorType, State, Trigger
 
 
@@ -36,6 +38,22 @@ class JobRecord(msgspec.Struct, frozen=True, array_like=True):
     paused_at: int | None
     pause_reason: str | None
     spec: StoredSpec  # `get_job` leaves a large body or large arguments as text (`domain.held_specs.whole`)
+
+
+class WatchedJob(msgspec.Struct, frozen=True, array_like=True):
+    """A job with `slo` or `expect_every`: what its owner expects of it, and when it last succeeded."""
+
+    job_id: str
+    tenant: str
+    owner: str
+    name: str
+    type: str
+    status: JobStatus
+    since: int  # when it got its `expect_every`, or was resumed; before that, silence does not count
+    last_success_at: int | None
+    expect_every: str | None
+    slo: Slo | None
+    tags: dict[str, str]
 
 
 class ExecutionRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -107,6 +125,27 @@ class ConnectionRecord(msgspec.Struct, frozen=True, array_like=True):
     name: str
     url: str  # encrypted
     shown: str  # without a password
+    created_at: int
+    created_by: str
+
+
+class AlertRuleRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A stored alert rule."""
+
+    tenant: str
+    rule: AlertRule
+    changed_at: int
+    changed_by: str
+
+
+class ChannelRecord(msgspec.Struct, frozen=True, array_like=True):
+    """A place that notices of alerts are sent to."""
+
+    tenant: str
+    name: str
+    kind: Kind
+    url: str  # encrypted
+    shown: str  # without a secret
     created_at: int
     created_by: str
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar, cast
 
+from duetime.domain.alerts import Alert
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
@@ -22,14 +23,17 @@ from duetime.domain.lease import Writes
 from duetime.domain.node_report import NodeReport
 from duetime.domain.plan import Place
 from duetime.domain.signing import SigningState
+from duetime.domain.silences import Silence
 from duetime.domain.statistics import StatisticsQuery, StatisticsRow
 from duetime.ports.pages import DueTimers, ExpiredClaims, Page
 from duetime.ports.records import (
+    AlertRuleRecord,
     AttemptRecord,
     AuditCheckpoint,
     AuditPage,
     AuditQuery,
     AuditRecord,
+    ChannelRecord,
     ConnectionRecord,
     EndRecord,
     ExecutionQuery,
@@ -41,13 +45,15 @@ from duetime.ports.records import (
     SkippedRecord,
     SubscriptionRecord,
     Totals,
+    WatchedJob,
     WorkerRecord,
 )
 
 __all__ = [
-    "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ConnectionRecord", "EndRecord",
-    "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
-    "SubscriptionRecord", "Totals", "WorkerRecord", "Writable", "apply_one", "result_of",
+    "AlertRuleRecord", "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ChannelRecord",
+    "ConnectionRecord", "EndRecord", "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord",
+    "LinkRecord", "SkippedRecord", "Store", "SubscriptionRecord", "Totals", "WatchedJob", "WorkerRecord", "Writable",
+    "apply_one", "result_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -149,6 +155,21 @@ class Store(Writable, Protocol):
     async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
         """Returns the circuit; None if it is closed and has not failed lately."""
 
+    async def list_open_alerts(self, after: tuple[str, str], limit: int) -> list[Alert]:
+        """Returns open alerts of all tenants, in order of (tenant, id), only those `after`."""
+
+    async def list_alert_rules(
+        self, tenant: str | None, limit: int, after: tuple[str, str] = ("", "")
+    ) -> list[AlertRuleRecord]:
+        """Returns stored rules of one tenant or of all, in order of (tenant, name), only those `after`."""
+
+    async def list_silences(self, tenant: str | None, now: int, limit: int) -> list[Silence]:
+        """Returns silences of one tenant or of all that have not ended, by tenant; those that end first come first."""
+
+    async def list_watched_jobs(self, after: str, limit: int) -> list[WatchedJob]:
+        """Returns the jobs of all tenants with `slo` or `expect_every`, in order of their ids, only ids `after` ("":
+        from the first). A page that is shorter than `limit` is the last one."""
+
     async def count_history(self) -> int:
         """Returns the number of executions of all tenants."""
 
@@ -240,6 +261,21 @@ class Store(Writable, Protocol):
 
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         """Returns connections of one tenant or of all, in order of their names."""
+
+    async def list_alerts(self, tenant: str, limit: int) -> list[Alert]:
+        """Returns the open alerts of a tenant, oldest first."""
+
+    async def list_alert_history(
+        self, tenant: str, limit: int, rule: str | None = None, before: tuple[int, str] | None = None
+    ) -> list[Alert]:
+        """Returns alerts of a tenant that are over, latest first. `before`: only those that resolved before that
+        (instant, id)."""
+
+    async def get_channel(self, tenant: str, name: str) -> ChannelRecord | None:
+        """Returns an alert channel. The engine reads it for an attempt, so it does not wait behind users' reads."""
+
+    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
+        """Returns alert channels of one tenant or of all, in order of their names."""
 
     async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]: ...
 

@@ -142,6 +142,20 @@ class Settings(GivenTexts):
         "2000", read.count, "workers of Python functions of one tenant, on all nodes together"
     )
     tenant_connections_limit = Setting("100", read.count, "databases that one tenant may register for SQL jobs")
+    tenant_channels_limit = Setting("50", read.count, "alert channels that one tenant may have")
+    alert_urls = Setting(
+        "", read.alert_urls, "the operator's own channels, with blanks between: https://… or URLs of apprise; for when "
+        "the database is gone or the node is leaving",
+        is_secret=True,
+    )  # fmt: skip
+    alert_database_after = Setting(
+        "30s", read.period, "how long a node may not reach its database before ALERT_URLS are told"
+    )
+    heartbeat_url = Setting(
+        "", read.heartbeat_url, "a URL that this node calls while it works, such as one of Healthchecks; empty: none",
+        is_secret=True,
+    )  # fmt: skip
+    heartbeat_interval = Setting("60s", read.period, "how often HEARTBEAT_URL is called")
     free_requests_per_hour = Setting("1000", read.limit, "requests an hour of a user of the tier free; 0: no limit")
     free_jobs_per_day = Setting("100", read.limit, "new jobs a day of a user of the tier free; 0: no limit")
     pro_requests_per_hour = Setting("10000", read.limit, "requests an hour of a user of the tier pro; 0: no limit")

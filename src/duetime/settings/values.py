@@ -14,8 +14,10 @@ from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
+from duetime.domain.channels import channel_url_problem, kind_of
 from duetime.domain.database_urls import split_url
 from duetime.domain.encryption_keys import Key, parse_keys
+from duetime.domain.http_rules import url_problem
 from duetime.domain.sql_servers import Network
 from duetime.domain.targets import AllowedDomains, parse_domains
 
@@ -202,6 +204,27 @@ def size_or_none(value: str) -> int | None:
 def encryption_keys(value: str) -> tuple[Key, ...]:
     """No message may hold a key."""
     return parse_keys(value.split(","))
+
+
+MOST_ALERT_URLS = 10
+
+
+def alert_urls(value: str) -> tuple[str, ...]:
+    """No message may hold a URL: it has tokens."""
+    urls = tuple(value.split())
+    if len(urls) > MOST_ALERT_URLS:
+        raise ValueError(f"must be at most {MOST_ALERT_URLS} URLs")
+    for number, url in enumerate(urls, 1):
+        if problem := channel_url_problem(kind_of(url), url):
+            raise ValueError(f"URL {number} {problem[0].lower()}{problem[1:]}")
+    return urls
+
+
+def heartbeat_url(value: str) -> str:
+    """Empty: none. No message may hold the URL: it has a token."""
+    if value.strip() and (problem := url_problem(value.strip())):
+        raise ValueError(problem)
+    return value.strip()
 
 
 def switch(value: str) -> bool:

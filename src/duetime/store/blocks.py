@@ -12,8 +12,9 @@ from importlib.resources.abc import Traversable
 
 # The files that commands are applied with. A module `on_jobs` uses mostly `jobs.sql`; all use `commits.sql`.
 COMMANDS = (
-    "jobs.sql", "due.sql", "executions.sql", "chains.sql", "nodes.sql", "identity.sql", "connections.sql",
-    "circuits.sql", "housekeeping.sql", "statistics.sql", "commits.sql",
+    "jobs.sql", "due.sql", "executions.sql", "chains.sql", "watched.sql", "nodes.sql", "identity.sql",
+    "connections.sql", "channels.sql", "circuits.sql", "alerts.sql", "housekeeping.sql",
+    "statistics.sql", "commits.sql",
 )  # fmt: skip
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)

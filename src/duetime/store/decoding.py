@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from duetime.domain.endpoints import SCRIPTS, endpoint_of_connection, endpoint_of_function, endpoint_of_url
+from duetime.domain.endpoints import NOTICES, SCRIPTS, endpoint_of_connection, endpoint_of_function, endpoint_of_url
 from duetime.domain.execution import AttemptEnd, Claim, unreadable
 from duetime.domain.held_specs import LargeDefinition, hold
 from duetime.domain.job import HttpJob, JobSpec, JobType
@@ -61,6 +61,8 @@ def read_target(spec: str, tenant: str) -> tuple[int, int]:
             endpoint = endpoint_of_connection(tenant, target.payload.connection)
         case JobType.PYTHON:
             endpoint = endpoint_of_function(tenant, target.payload.function)
+        case JobType.NOTICE:
+            endpoint = NOTICES
         case _:
             endpoint = SCRIPTS
     return target.priority, endpoint

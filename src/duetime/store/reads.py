@@ -13,22 +13,27 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 from msgspec.structs import asdict
 
 from duetime.domain import worker_limits
+from duetime.domain.alerts import Alert
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.errors import Conflict, Overloaded
 from duetime.domain.execution import Claim
 from duetime.domain.history import Held
+from duetime.domain.instants import LATEST
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.node_report import NodeReport
 from duetime.domain.signing import SigningState
+from duetime.domain.silences import Silence
 from duetime.domain.statistics import StatisticsQuery, StatisticsRow
 from duetime.ports.pages import PAGE_BYTES, ExpiredClaims, Page
 from duetime.ports.store import (
+    AlertRuleRecord,
     AuditCheckpoint,
     AuditQuery,
     AuditRecord,
+    ChannelRecord,
     ConnectionRecord,
     EndRecord,
     ExecutionQuery,
@@ -40,6 +45,7 @@ from duetime.ports.store import (
     SkippedRecord,
     SubscriptionRecord,
     Totals,
+    WatchedJob,
     WorkerRecord,
 )
 from duetime.store.decoding import decode, decode_held, expired_claims, read_specs
@@ -50,6 +56,7 @@ T = TypeVar("T")
 Group = TypeVar("Group")  # of connections
 Block = TypeVar("Block")  # of SQL
 
+NO_ID = "00000000-0000-0000-0000-000000000000"  # before all
 MOST_WORKERS = 2**31  # a worker's id is below
 
 
@@ -152,6 +159,10 @@ class StoreReads(ABC, Generic[Group, Block]):
         else:
             (found,) = await self._read(self._engine_reads, "list_changed_circuits", row, since=since, limit=limit)
         return CircuitChanges(*found)
+
+    async def list_watched_jobs(self, after: str, limit: int) -> list[WatchedJob]:
+        values = {"after": after or NO_ID, "limit": limit}
+        return await self._read(self._engine_reads, "list_watched_jobs", WatchedJob, **values)
 
     async def count_history(self) -> int:
         (count,) = await self._read(self._engine_reads, "count_history", int)
@@ -272,8 +283,44 @@ class StoreReads(ABC, Generic[Group, Block]):
     async def get_connection(self, tenant: str, name: str) -> ConnectionRecord | None:
         return await self._find(self._people_reads, "get_connection", ConnectionRecord, tenant=tenant, name=name)
 
+    async def get_channel(self, tenant: str, name: str) -> ChannelRecord | None:
+        return await self._find(self._engine_reads, "get_channel", ChannelRecord, tenant=tenant, name=name)
+
+    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
+        return await self._read(self._people_reads, "list_channels", ChannelRecord, tenant=tenant, limit=limit)
+
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         return await self._read(self._people_reads, "list_connections", ConnectionRecord, tenant=tenant, limit=limit)
+
+    # Alerts
+    async def list_open_alerts(self, after: tuple[str, str], limit: int) -> list[Alert]:
+        tenant, alert_id = after
+        return await self._read(
+            self._engine_reads, "list_open_alerts", Alert, after_tenant=tenant, after_id=alert_id, limit=limit
+        )
+
+    async def list_alert_rules(
+        self, tenant: str | None, limit: int, after: tuple[str, str] = ("", "")
+    ) -> list[AlertRuleRecord]:
+        return await self._read(
+            self._reads_of(tenant), "list_alert_rules", AlertRuleRecord, tenant=tenant, after_tenant=after[0],
+            after_name=after[1], limit=limit,
+        )  # fmt: skip
+
+    async def list_silences(self, tenant: str | None, now: int, limit: int) -> list[Silence]:
+        return await self._read(self._reads_of(tenant), "list_silences", Silence, tenant=tenant, now=now, limit=limit)
+
+    async def list_alerts(self, tenant: str, limit: int) -> list[Alert]:
+        return await self._read(self._people_reads, "list_alerts_of", Alert, tenant=tenant, limit=limit)
+
+    async def list_alert_history(
+        self, tenant: str, limit: int, rule: str | None = None, before: tuple[int, str] | None = None
+    ) -> list[Alert]:
+        at, alert_id = before or (LATEST, "")
+        return await self._read(
+            self._people_reads, "list_alert_history", Alert, tenant=tenant, rule=rule, before_at=at,
+            before_id=alert_id, limit=limit,
+        )  # fmt: skip
 
     async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]:
         return await self._page(self._filters.list_audit(query), AuditRecord)

@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from duetime.domain.alerts import Alert
+from duetime.domain.budgets import JobStanding
 from duetime.domain.commands import Command
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import AttemptEnd, Claim
@@ -77,6 +79,28 @@ class TakenOver(Emitted, frozen=True, gc=False):
 
     at: int
     returned: int
+
+
+class AlertsMoved(Emitted, frozen=True, gc=False):
+    """The evaluator of alerts: these alerts have begun to fire or have resolved, and that is written."""
+
+    at: int
+    alerts: Sequence[Alert]
+
+
+class AlertsEvaluated(Emitted, frozen=True, gc=False):
+    """The evaluator of alerts: a turn has ended. `omitted`: subjects beyond the most alerts of a rule."""
+
+    rules: int
+    firing: int
+    omitted: int
+    seconds: float
+
+
+class ObjectivesRead(Emitted, frozen=True, gc=False):
+    """Objectives: the standings of all known jobs, after some of them were read again. Only on the node that reads."""
+
+    standings: Sequence[JobStanding]
 
 
 class NotificationRefused(Emitted, frozen=True, gc=False):

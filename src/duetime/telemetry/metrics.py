@@ -9,6 +9,7 @@ from duetime.domain.errors import DuetimeError, InsufficientStorage, QuotaExceed
 from duetime.domain.instants import SECOND
 from duetime.telemetry.emitted import JobRefused, NotificationRefused
 from duetime.telemetry.hub import Telemetry
+from duetime.telemetry.objective_metrics import ObjectiveMetrics
 
 
 class Metrics:
@@ -40,6 +41,7 @@ class Metrics:
         )
         for reason in ("memory", "job_count", "quota", "other"):
             self._refused_notifications.labels(reason)
+        self._objectives = ObjectiveMetrics(registry, telemetry)
         telemetry.subscribe(JobRefused, self._note_refused_job)
         telemetry.subscribe(NotificationRefused, self._note_refused_notification)
 

@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from duetime.domain.job import CatchUp, Delivery, Dst, JobStatus, Overlap, RetryPolicy, Webhooks
+from duetime.domain.job import CatchUp, Delivery, Dst, JobStatus, Overlap, RetryPolicy, Slo, Webhooks
 from duetime.domain.payloads import Method
 from duetime.domain.states import State
-from duetime.wire.words import ABSENT, Instant, StateWord, StatusWord
+from duetime.wire.words import ABSENT, Instant, ObjectiveWord, StateWord, StatusWord
 
 
 class CreatedJob(msgspec.Struct, frozen=True):
@@ -59,6 +59,38 @@ class PythonCallView(msgspec.Struct, frozen=True):
     secret: tuple[str, ...] = ()
 
 
+class ObjectiveView(msgspec.Struct, frozen=True):
+    """How an objective is met in its `window`.
+
+    `target` and `compliance` are percentages of good executions; null if there was none. `error_budget_left`: 1 while
+    no execution was bad, 0 when the budget is used up, below 0 when it is overspent; `errors_left`: how many more may
+    be bad. `burn_rate`: over the last 5m, 30m, 1h, 6h and 3d; at 1 the budget lasts exactly for the window.
+    """
+
+    kind: ObjectiveWord
+    target: float
+    window: str
+    lateness_seconds: float | None = None
+    good: int = 0
+    total: int = 0
+    compliance: float | None = None
+    error_budget_left: float = 1.0
+    errors_left: int = 0
+    burn_rate: dict[str, float] = {}
+
+
+class NoticeView(msgspec.Struct, frozen=True):
+    """A notice of an alert, as it is sent to its channels."""
+
+    channels: tuple[str, ...]
+    title: str
+    body: str
+    severity: str
+    status: str
+    dedup_key: str
+    data: dict[str, Any]
+
+
 class JobFields(msgspec.Struct, frozen=True, kw_only=True):
     """The fields of a job that the server writes and the client reads.
 
@@ -87,6 +119,8 @@ class JobFields(msgspec.Struct, frozen=True, kw_only=True):
     after: tuple[str, ...] = ()
     on: str = "success"
     webhooks: Any
+    slo: Any = None
+    expect_every: str | None = None
     tags: dict[str, str] = {}
     status: StatusWord
     version: int
@@ -102,6 +136,7 @@ class JobFields(msgspec.Struct, frozen=True, kw_only=True):
     avg_execution_time_ms: float | None = None
     lateness_p50_ms: int | None = None
     lateness_p99_ms: int | None = None
+    objectives: list[ObjectiveView] | None = None  # of a job with `slo`, if it is read alone
 
 
 class DefinitionView(JobFields, frozen=True, kw_only=True, tag_field="type"):
@@ -115,6 +150,7 @@ class DefinitionView(JobFields, frozen=True, kw_only=True, tag_field="type"):
     delivery: Delivery
     on: Literal["success", "failure", "any"]
     webhooks: Webhooks
+    slo: Slo | None = None
     status: JobStatus
     last_state: State | None
 
@@ -135,7 +171,11 @@ class PythonJobView(DefinitionView, frozen=True, kw_only=True, tag="python"):
     payload: PythonCallView
 
 
-JobView = HttpJobView | ScriptJobView | SqlJobView | PythonJobView
+class NoticeJobView(DefinitionView, frozen=True, kw_only=True, tag="notice"):
+    payload: NoticeView
+
+
+JobView = HttpJobView | ScriptJobView | SqlJobView | PythonJobView | NoticeJobView
 
 
 class JobList(msgspec.Struct, frozen=True):

@@ -11,10 +11,14 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
+from duetime.domain.alert_rules import AlertKind, Severity
+from duetime.domain.alerts import AlertState
 from duetime.domain.breaker import CircuitState
+from duetime.domain.channels import Kind
 from duetime.domain.identity import Right, Role, Tier
 from duetime.domain.job import JobStatus, JobType
 from duetime.domain.lease import Standing
+from duetime.domain.objectives import ObjectiveKind
 from duetime.domain.states import ErrorType, State, Trigger
 
 Instant = Annotated[datetime, Meta(tz=True)]  # in UTC
@@ -31,4 +35,9 @@ RoleWord = Annotated[str, Role]
 TierWord = Annotated[str, Tier]
 RightWord = Annotated[str, Right]
 StandingWord = Annotated[str, Standing]
+ObjectiveWord = Annotated[str, ObjectiveKind]
 CircuitWord = Annotated[str, CircuitState]
+AlertKindWord = Annotated[str, AlertKind]
+AlertStateWord = Annotated[str, AlertState]
+SeverityWord = Annotated[str, Severity]
+ChannelKindWord = Annotated[str, Kind]

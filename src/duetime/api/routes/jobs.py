@@ -16,10 +16,11 @@ from duetime.api.context import ApiContext
 from duetime.api.queries import AnyRequest, read_filter
 from duetime.api.routes.create import bound, check_runnable, create_job, store_job
 from duetime.api.routes.subscriptions import apply_and_tell
-from duetime.api.views import encode, view_job
+from duetime.api.views import encode, view_job, view_objective
 from duetime.domain import authoring
 from duetime.domain.audit import entry
 from duetime.domain.audited import changed_fields
+from duetime.domain.budgets import rows_wanted, standings
 from duetime.domain.commands import ChangeJob, PurgeJob
 from duetime.domain.errors import Conflict, InvalidRequest, PreconditionFailed
 from duetime.domain.held_specs import whole
@@ -29,7 +30,7 @@ from duetime.domain.job import JobSpec, JobStatus, JobType
 from duetime.domain.secrets import encrypt_change, hide_spec
 from duetime.domain.states import State
 from duetime.ports.store import JobQuery, JobRecord
-from duetime.wire.jobs import JobList, JobMessage, JobView
+from duetime.wire.jobs import JobList, JobMessage, JobView, ObjectiveView
 
 JSON = "application/json"
 LATENESS_SAMPLE = 1000
@@ -80,7 +81,8 @@ class JobController(Controller):
     async def get_job(self, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
         record = await find_job(context, caller, job_id)
         lateness = await context.store.list_lateness(job_id, LATENESS_SAMPLE, caller.tenant)
-        return _versioned(view_job(record, lateness), record.version)
+        objectives = await list_objectives(context, caller.tenant, record)
+        return _versioned(view_job(record, lateness, objectives), record.version)
 
     @put("/{job_id:str}", summary="Change the named fields of a job", right=Right.WRITE)
     async def put_job(self, request: AnyRequest, context: ApiContext, caller: Caller, job_id: str) -> Response[Any]:
@@ -169,6 +171,15 @@ class JobController(Controller):
             return JobMessage(job_id, record.status, "Job removed, with its history.")
         await cancel_job(context, caller, job_id)
         return JobMessage(job_id, JobStatus.CANCELLED, "Job cancelled. It will not run again.")
+
+
+async def list_objectives(context: ApiContext, tenant: str, record: JobRecord) -> list[ObjectiveView]:
+    slo = record.spec.slo
+    if slo is None:
+        return []
+    now = context.clock.now()
+    rows = await context.store.list_statistics(rows_wanted(tenant, record.job_id, slo, now))
+    return [view_objective(one.objective, one.budget) for one in standings(slo, rows, now)]
 
 
 async def cancel_job(context: ApiContext, caller: Caller, job_id: str) -> None:

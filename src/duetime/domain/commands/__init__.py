@@ -5,7 +5,16 @@ applying it returns, and the errors that it fails with. An `audit` entry is writ
 something. Rows are `array_like` structs: they go to the store's SQL as one JSON page, in the order of their fields.
 """
 
+from duetime.domain.commands.alerts import (
+    AddSilence,
+    ApplyAlerts,
+    PutAlertRule,
+    RemoveAlertRule,
+    RemoveSilence,
+    TakeAlerts,
+)
 from duetime.domain.commands.base import Command
+from duetime.domain.commands.channels import PutChannel, ReencryptChannel, RemoveChannel
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
 from duetime.domain.commands.executions import (
     AddExecution,
@@ -66,12 +75,13 @@ from duetime.domain.commands.tenants import (
 from duetime.domain.commands.together import Carried, OnFinish, WithNotifications
 
 __all__ = [
-    "AddExecution", "AddKey", "AddSubscription", "BeatWorkers", "CancelExecution", "CancelJob", "Carried", "ChangeJob",
-    "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes", "FenceShards",
-    "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob", "NewKey", "OnFinish",
-    "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutConnection", "RecountJobs", "Redrive", "Reencrypt",
-    "ReencryptConnection", "Release", "RemoveConnection", "RemoveSubscription", "ReportNode", "ResumeJob", "RevokeKey",
+    "AddExecution", "AddKey", "AddSilence", "AddSubscription", "ApplyAlerts", "BeatWorkers", "CancelExecution",
+    "CancelJob", "Carried", "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs",
+    "FenceNodes", "FenceShards", "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob",
+    "NewKey", "OnFinish", "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutAlertRule", "PutChannel", "PutConnection",
+    "RecountJobs", "Redrive", "Reencrypt", "ReencryptChannel", "ReencryptConnection", "Release", "RemoveAlertRule",
+    "RemoveChannel", "RemoveConnection", "RemoveSilence", "RemoveSubscription", "ReportNode", "ResumeJob", "RevokeKey",
     "RollUpStatistics", "RotateSigningKey", "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs",
-    "SweepLimits", "Swept", "SweptRows", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed",
-    "WithNotifications", "WriteStatistics",
+    "SweepLimits", "Swept", "SweptRows", "TakeAlerts", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory",
+    "Trimmed", "WithNotifications", "WriteStatistics",
 ]  # fmt: skip

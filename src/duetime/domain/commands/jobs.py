@@ -39,6 +39,7 @@ class CreateJobs(Command[str | None], frozen=True):
     With `idempotency`: returns the stored response (str) if the key is known with the same fingerprint, and fails with
     IdempotencyKeyReused if it is known with another. Fails with Conflict if a job's key is taken in the tenant;
     QuotaExceeded if fewer jobs are left of `quota`; InsufficientStorage if the store is full.
+    `is_reserved`: room is reserved for these jobs, so a full store does not refuse them; `quota` bounds them.
     """
 
     now: int
@@ -46,6 +47,7 @@ class CreateJobs(Command[str | None], frozen=True):
     idempotency: IdempotencyRecord | None = None
     quota: Quota | None = None
     audit: tuple[Entry, ...] = ()
+    is_reserved: bool = False
 
 
 class ChangeJob(Command[int], frozen=True):

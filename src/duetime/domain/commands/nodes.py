@@ -36,7 +36,7 @@ class StartNode(Command[int], frozen=True):
 
 
 class StopNode(Command[None], frozen=True):
-    """Leave: the node is fenced, by itself. Returns None."""
+    """Leave: the node is fenced, by itself, and its report is removed. Returns None."""
 
     now: int
     node: int

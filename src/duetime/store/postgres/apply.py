@@ -17,6 +17,8 @@ from duetime.domain.on_finish import UNSENT
 from duetime.store.handlers import handlers
 from duetime.store.postgres import faults
 from duetime.store.postgres.following import chained_tenants, due_commands, registering_tenants
+from duetime.store.postgres.on_alerts import AlertCommands
+from duetime.store.postgres.on_channels import ChannelCommands
 from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_connections import ConnectionCommands
 from duetime.store.postgres.on_due import DueCommands
@@ -37,8 +39,9 @@ class Applier:
         self._create_page = jobs.create_together
         self._apply = handlers(
             self, jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
-            IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
-            HousekeepingCommands(statements), StatisticsCommands(statements),
+            IdentityCommands(statements), ConnectionCommands(statements), ChannelCommands(statements),
+            CircuitCommands(statements), HousekeepingCommands(statements), AlertCommands(statements, jobs),
+            StatisticsCommands(statements),
         )  # fmt: skip
 
     async def apply(
@@ -149,6 +152,8 @@ def adding_tenants(command: c.Command) -> set[str]:
             return set().union(*map(adding_tenants, (command.first, *command.then)))
         case c.CreateJobs():
             return {job.tenant for job in command.jobs}
+        case c.ApplyAlerts():
+            return set().union(*map(adding_tenants, command.notices))
         case c.ChangeJob():
             return {command.tenant}
         case _:
@@ -166,6 +171,8 @@ def _quotas_of(command: c.Command, for_jobs: bool) -> set[Quota]:
             return {command.quota}
         case c.JoinWorker() if command.limits is not None:
             return {command.limits.quota(command.tenant)}
+        case c.ApplyAlerts():
+            return set().union(*(_quotas_of(one, for_jobs) for one in command.notices))
         case c.CreateJobs() if for_jobs and command.quota is not None:
             return {command.quota}
         case _:

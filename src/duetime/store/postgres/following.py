@@ -36,8 +36,13 @@ def chained_tenants(commands: Sequence[c.Command]) -> set[str]:
     return tenants
 
 
+_REGISTERING = (
+    c.AddSubscription, c.PutConnection, c.PutChannel, c.RotateSigningKey, c.JoinWorker, c.PutAlertRule,
+)  # fmt: skip
+
+
 def registering_tenants(commands: Sequence[c.Command]) -> set[str]:
-    """Returns the tenants whose API keys, subscriptions, connections, signing keys or workers these count or replace.
+    """Returns the tenants of whose API keys, channels and the like these commands count or replace some.
 
     Only one transaction at a time may do that for a tenant.
     """
@@ -45,6 +50,8 @@ def registering_tenants(commands: Sequence[c.Command]) -> set[str]:
     for command in commands:
         if isinstance(command, c.AddKey):
             tenants.add(command.key.tenant)
-        elif isinstance(command, c.AddSubscription | c.PutConnection | c.RotateSigningKey | c.JoinWorker):
+        elif isinstance(command, _REGISTERING):
             tenants.add(command.tenant)
+        elif isinstance(command, c.AddSilence):
+            tenants.add(command.silence.tenant)
     return tenants

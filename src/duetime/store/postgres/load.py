@@ -41,13 +41,14 @@ WANTED: dict[str, tuple[str, ...]] = {
     "jobs": ("id", "tenant", "key", "name", "type", "owner", "created_at", "updated_at", "paused_by", "paused_at",
              "pause_reason", "size", "spec"),
     "timers": ("job", "tenant", "shard", "status", "version", "recurs", "due_at", "resume_at", "fired", "runs",
-               "successes", "failures", "busy_ms", "last_run_at", "last_state"),
+               "successes", "failures", "busy_ms", "last_run_at", "last_state", "last_success_at"),
     "executions": ("id", "job", "tenant", "scheduled_at", "extra", "trigger", "state", "reason", "priority", "endpoint",
                    "due_at", "held", "attempt", "token", "node", "started_at", "ended_at", "cancel_requested", "dead"),
     "attempts": ("execution", "attempt", "node", "started_at", "ended_at", "error_type", "http_status",
                  "exit_code", "error_message", "response"),
     "progress": ("execution", "value"),
     "chains": ("job", "tenant", "key", "ends", "is_done"),
+    "watched_jobs": ("job", "tenant", "since", "expect_every", "slo"),
     "skips": ("job", "tenant", "first_at", "until_at", "count", "reason", "decided_at"),
     "idempotency_keys": ("tenant", "key", "fingerprint", "created_at", "response"),
     "api_keys": ("id", "tenant", "user_id", "name", "role", "tier", "secret_hash", "created_at", "created_by",
@@ -55,6 +56,10 @@ WANTED: dict[str, tuple[str, ...]] = {
     "subscriptions": ("id", "tenant", "created_at", "created_by", "events", "url"),
     "signing_keys": ("tenant", "version", "previous_until", "rotated_at", "rotated_by"),
     "connections": ("tenant", "name", "shown", "created_at", "created_by", "url"),
+    "alert_channels": ("tenant", "name", "kind", "shown", "created_at", "created_by", "url"),
+    "alert_rules": ("tenant", "name", "changed_at", "changed_by", "rule"),
+    "alerts": ("id", "tenant", "rule", "is_open", "at", "alert"),
+    "silences": ("id", "tenant", "rule", "subject", "begins_at", "ends_at", "created_at", "created_by", "reason"),
     "statistics": ("span", "bucket_at", "tenant", "type", "subject", "node", "tally"),
     "limits": ("full_at", "tenant", "user_id", "name"),
     "audit": ("number", "tenant", "resource", "entry"),
@@ -164,7 +169,7 @@ class Load:
         """Converts a page of WANTED columns to rows of this database: (table, columns, rows). Does no I/O."""
         make: dict[str, Callable[[Sequence[Row]], list[Row]]] = {
             "jobs": self._jobs, "timers": self._timers, "attempts": self._attempts, "skips": _skips,
-            "progress": _progress, "chains": _chains, "statistics": self._statistics,
+            "progress": _progress, "chains": _chains, "watched_jobs": _skips, "statistics": self._statistics,
         }  # fmt: skip
         if table == "executions":
             ended, opened = self._executions(page)

@@ -8,7 +8,7 @@ import asyncpg
 
 from duetime.domain import commands as c
 from duetime.domain.audit import cancelled
-from duetime.domain.capacity import Load, loads
+from duetime.domain.capacity import Load
 from duetime.domain.errors import Conflict
 from duetime.domain.job import JobStatus
 from duetime.domain.states import State
@@ -19,11 +19,13 @@ from duetime.domain.stored_jobs import (
     check_repeat,
     check_resume,
     key_taken,
+    loads_of,
     pause_entry,
     status_after_change,
     still_owed,
 )
 from duetime.store.postgres.on_chains import Chains
+from duetime.store.postgres.on_watched import WatchedJobs
 from duetime.store.postgres.statements import Statements, sized_text_of, tags_of
 from duetime.store.totals import ALL, BYTES
 
@@ -32,6 +34,7 @@ class JobCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
         self._chains = Chains(statements)
+        self._watched = WatchedJobs(statements)
 
     async def create_jobs(self, command: c.CreateJobs) -> str | None:
         record = command.idempotency
@@ -49,7 +52,8 @@ class JobCommands:
         jobs = [job for create in creates for job in create.jobs]
         nows = [create.now for create in creates for _ in create.jobs] if len(creates) > 1 else [creates[0].now]
         specs, sizes = zip(*[sized_text_of(job.spec) for job in jobs], strict=True)
-        self._db.make_room(loads([job.tenant for job in jobs], sizes))
+        for is_reserved, added in loads_of(creates, sizes):
+            self._db.make_room(added, is_reserved=is_reserved)
         try:
             await self._db.run(
                 "create_jobs", nows=nows, same_now=nows[0], ids=[job.job_id for job in jobs],
@@ -62,6 +66,9 @@ class JobCommands:
         except asyncpg.UniqueViolationError:
             raise key_taken([job.key for job in jobs]) from None
         await self._chains.add(jobs)
+        await self._watched.add(
+            [(job.job_id, job.tenant, create.now, job.spec) for create in creates for job in create.jobs]
+        )
 
     async def _answered(self, record: c.IdempotencyRecord, now: int) -> str | None:
         """Returns the response stored under this key. If there is none, stores this one and returns None."""
@@ -89,6 +96,7 @@ class JobCommands:
         except asyncpg.UniqueViolationError:
             raise key_taken([command.key]) from None
         await self._chains.change(command.job_id, command.tenant, command.spec)
+        await self._watched.change(command.job_id, command.tenant, command.now, command.spec)
         self._db.make_room({command.tenant: Load(0, size - int(old_size))})
         self._db.note(command.audit)
         if not command.replan:
@@ -126,6 +134,7 @@ class JobCommands:
         )
         self._db.count_jobs(command.tenant, timer.status, JobStatus.PENDING)
         await self._db.run("set_pause", job=command.job_id, by=None, at=None, reason=None, now=command.now)
+        await self._watched.renew(command.job_id, command.now)
         if command.skipped is not None:
             await self._db.add_skips([command.skipped], command.now)
         await self._db.complete_jobs([command.job_id])

@@ -19,6 +19,7 @@ class NodeCommands:
 
     async def stop_node(self, command: c.StopNode) -> None:
         await self.fence_nodes(c.FenceNodes(command.now, (command.node,)))
+        await self._db.run("remove_node_report", node=command.node)
 
     async def fence_nodes(self, command: c.FenceNodes) -> None:
         await self._db.run("fence_nodes", nodes=command.nodes, now=command.now)

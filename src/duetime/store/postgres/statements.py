@@ -143,10 +143,13 @@ class Statements:
         """Changes the totals of jobs by status; the last statement writes them."""
         self.pending.jobs.update(moved_jobs(tenant, before, after, number))
 
-    def make_room(self, added: Mapping[str, Load]) -> None:
-        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room."""
+    def make_room(self, added: Mapping[str, Load], *, is_reserved: bool = False) -> None:
+        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room.
+
+        `is_reserved`: the jobs are counted, but never refused.
+        """
         for tenant, more in added.items():
-            if self.load is not None:
+            if self.load is not None and not is_reserved:
                 held = self._held.get(tenant, Load())
                 load, held = self.load.plus(*self.added), held.plus(*self._added_by(tenant))
                 self.capacity.check(load, held, more.jobs, more.bytes)

@@ -52,6 +52,15 @@ SELECT json_build_array(tenant, name, url, shown, created_at, created_by)::text 
 FROM (SELECT * FROM connections WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY tenant, name
       LIMIT :limit::bigint) AS c;
 
+-- name: get_channel
+SELECT json_build_array(tenant, name, kind, url, shown, created_at, created_by)::text AS row
+FROM alert_channels WHERE tenant = :tenant::text AND name = :name::text;
+
+-- name: list_channels
+SELECT json_build_array(tenant, name, kind, url, shown, created_at, created_by)::text AS row
+FROM (SELECT * FROM alert_channels WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY tenant, name
+      LIMIT :limit::bigint) AS c;
+
 -- name: get_circuit
 SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
 WHERE id = :circuit::bigint AND failures > 0;
@@ -65,6 +74,34 @@ ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
 SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
 WHERE tenant = :tenant::text AND failures > 0
 ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
+
+-- name: list_alert_rules
+SELECT json_build_array(tenant, rule::json, changed_at, changed_by)::text AS row
+FROM (SELECT * FROM alert_rules
+      WHERE (:tenant::text IS NULL OR tenant = :tenant::text)
+        AND (tenant > :after_tenant::text OR tenant = :after_tenant::text AND name > :after_name::text)
+      ORDER BY tenant, name LIMIT :limit::bigint) AS r;
+
+-- name: list_open_alerts
+SELECT alert AS row FROM alerts
+WHERE is_open = 1 AND (tenant > :after_tenant::text OR tenant = :after_tenant::text AND id > :after_id::text)
+ORDER BY tenant, id LIMIT :limit::bigint;
+
+-- name: list_alerts_of
+-- Those that are open, oldest first.
+SELECT alert AS row FROM alerts WHERE tenant = :tenant::text AND is_open = 1 ORDER BY id LIMIT :limit::bigint;
+
+-- name: list_alert_history
+SELECT alert AS row FROM alerts
+WHERE tenant = :tenant::text AND is_open = 0 AND (:rule::text IS NULL OR rule = :rule::text)
+  AND (at < :before_at::bigint OR at = :before_at::bigint AND id < :before_id::text)
+ORDER BY at DESC, id DESC LIMIT :limit::bigint;
+
+-- name: list_silences
+SELECT json_build_array(id, tenant, rule, subject, begins_at, ends_at, reason, created_at, created_by)::text AS row
+FROM (SELECT * FROM silences
+      WHERE (:tenant::text IS NULL OR tenant = :tenant::text) AND ends_at > :now::bigint ORDER BY tenant, ends_at, id
+      LIMIT :limit::bigint) AS s;
 
 -- name: get_totals
 -- One snapshot: the jobs that are PENDING are those that have no other status.

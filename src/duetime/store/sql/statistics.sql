@@ -18,3 +18,7 @@ ORDER BY bucket_at, tenant, subject, type, node LIMIT :limit::bigint;
 
 -- name: count_bucket
 SELECT count(*) FROM statistics WHERE span = :span::integer AND bucket_at = :bucket_at::bigint;
+
+-- name: remove_node_report
+-- Of a node that leaves by itself: a node that has a report, and no lease, is gone.
+DELETE FROM node_reports WHERE node = :node::integer;

@@ -13,6 +13,8 @@ from duetime.domain.errors import DuetimeError, unwritable
 from duetime.domain.on_finish import UNSENT
 from duetime.store.ended import owned, ownerless
 from duetime.store.handlers import handlers
+from duetime.store.sqlite.on_alerts import AlertCommands
+from duetime.store.sqlite.on_channels import ChannelCommands
 from duetime.store.sqlite.on_circuits import CircuitCommands
 from duetime.store.sqlite.on_connections import ConnectionCommands
 from duetime.store.sqlite.on_due import DueCommands
@@ -32,8 +34,9 @@ class Applier:
         self._jobs = JobCommands(statements)
         self._apply = handlers(
             self, self._jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
-            IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
-            HousekeepingCommands(statements), StatisticsCommands(statements),
+            IdentityCommands(statements), ConnectionCommands(statements), ChannelCommands(statements),
+            CircuitCommands(statements), HousekeepingCommands(statements), AlertCommands(statements, self._jobs),
+            StatisticsCommands(statements),
         )  # fmt: skip
 
     def apply(self, command: c.Command) -> Any:

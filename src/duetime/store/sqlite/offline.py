@@ -18,7 +18,7 @@ from duetime.domain import audit
 from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command
 from duetime.domain.job import JobSpec
-from duetime.ports.store import AuditCheckpoint, AuditPage, ConnectionRecord
+from duetime.ports.store import AuditCheckpoint, AuditPage, ChannelRecord, ConnectionRecord
 from duetime.store import StoreUnusable
 from duetime.store.decoding import decode, read_specs
 from duetime.store.sqlite.apply import Applier
@@ -75,6 +75,11 @@ class OfflineSqlite:
         """As `ports.store.Store` says."""
         values = {"tenant": tenant, "limit": limit}
         return await self._do(lambda: decode(ConnectionRecord, self._text("list_connections", values)))
+
+    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
+        """As `ports.store.Store` says."""
+        values = {"tenant": tenant, "limit": limit}
+        return await self._do(lambda: decode(ChannelRecord, self._text("list_channels", values)))
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
         """As `ports.store.Store` says."""

@@ -48,7 +48,7 @@ class HousekeepingCommands:
 
     def _remove(self, rows: Sequence[tuple[Any, ...]], now: int) -> None:
         ids = page([row[0] for row in rows])
-        for name in ("sweep_links", "sweep_timers", "sweep_jobs"):
+        for name in ("sweep_links", "drop_watched", "sweep_timers", "sweep_jobs"):
             self._db.run(name, jobs=ids)
         self._db.make_room(loads([row[1] for row in rows], [row[2] for row in rows], -1))
         for (tenant, status), number in Counter((row[1], row[4]) for row in rows).items():

@@ -12,7 +12,7 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.audit import cancelled
-from duetime.domain.capacity import Load, loads, size_of
+from duetime.domain.capacity import Load, size_of
 from duetime.domain.job import JobStatus
 from duetime.domain.states import State
 from duetime.domain.stored_jobs import (
@@ -22,11 +22,13 @@ from duetime.domain.stored_jobs import (
     check_repeat,
     check_resume,
     key_taken,
+    loads_of,
     pause_entry,
     status_after_change,
     still_owed,
 )
 from duetime.store.sqlite.on_chains import Chains
+from duetime.store.sqlite.on_watched import WatchedJobs
 from duetime.store.sqlite.statements import Statements, encoded, page
 from duetime.store.totals import ALL, BYTES
 
@@ -35,6 +37,7 @@ class JobCommands:
     def __init__(self, statements: Statements) -> None:
         self._db = statements
         self._chains = Chains(statements)
+        self._watched = WatchedJobs(statements)
 
     def create_jobs(self, command: c.CreateJobs) -> str | None:
         record = command.idempotency
@@ -63,7 +66,8 @@ class JobCommands:
         jobs = [(job, create.now) for create in creates for job in create.jobs]
         specs = [encoded(job.spec) for job, _ in jobs]
         sizes = [size_of(spec) for spec in specs]
-        self._db.make_room(loads([job.tenant for job, _ in jobs], sizes))
+        for is_reserved, added in loads_of(creates, sizes):
+            self._db.make_room(added, is_reserved=is_reserved)
         rows = [
             (job.job_id, job.tenant, job.key, job.name, job.type, job.owner, now, size, msgspec.Raw(spec))
             for (job, now), size, spec in zip(jobs, sizes, specs, strict=True)
@@ -76,6 +80,7 @@ class JobCommands:
         timers = [(job.job_id, job.tenant, job.shard, job.recurs, job.due_at) for job, _ in jobs]
         self._db.run("create_timers", timers=page(timers))
         self._chains.add([job for job, _ in jobs])
+        self._watched.add([(job.job_id, job.tenant, now, job.spec) for job, now in jobs])
 
     def change_job(self, command: c.ChangeJob) -> int:
         timer = self._db.timer(command.tenant, command.job_id)
@@ -91,6 +96,7 @@ class JobCommands:
         except apsw.ConstraintError:
             raise key_taken([command.key]) from None
         self._chains.change(command.job_id, command.tenant, command.spec)
+        self._watched.change(command.job_id, command.tenant, command.now, command.spec)
         self._db.make_room({command.tenant: Load(0, size - old_size)})
         self._db.note(command.audit)
         if not command.replan:
@@ -124,6 +130,7 @@ class JobCommands:
         self._db.run("set_timer", job=command.job_id, status=JobStatus.PENDING, due_at=command.due_at, resume_at=None)
         self._db.count_jobs(command.tenant, timer.status, JobStatus.PENDING)
         self._db.run("set_pause", job=command.job_id, by=None, at=None, reason=None, now=command.now)
+        self._watched.renew(command.job_id, command.now)
         if command.skipped is not None:
             self._db.add_skips([command.skipped], command.now)
         self._db.complete_jobs([command.job_id])
@@ -166,6 +173,7 @@ class JobCommands:
         for name in ("purge_skips", "purge_timer", "purge_job"):
             self._db.run(name, job=command.job_id)
         self._chains.remove(command.job_id)
+        self._watched.remove([command.job_id])
         self._db.make_room({command.tenant: Load(-1, -size)})
         self._db.count_jobs(command.tenant, status, None)
         self._db.note(command.audit)

@@ -19,6 +19,7 @@ class NodeCommands:
 
     def stop_node(self, command: c.StopNode) -> None:
         self._db.run("stop_node", node=command.node, now=command.now)
+        self._db.run("remove_node_report", node=command.node)
 
     def fence_nodes(self, command: c.FenceNodes) -> None:
         self._db.run("fence_nodes", nodes=page(command.nodes), now=command.now)

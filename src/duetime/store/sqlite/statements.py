@@ -157,10 +157,15 @@ class Statements:
         for tenant, number in self.rows("count_completing"):
             self.count_jobs(tenant, JobStatus.PENDING, JobStatus.COMPLETED, number)
 
-    def make_room(self, added: Mapping[str, Load]) -> None:
-        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room."""
+    def make_room(self, added: Mapping[str, Load], *, is_reserved: bool = False) -> None:
+        """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room.
+
+        `is_reserved`: the jobs are counted, but never refused.
+        """
         for tenant, more in added.items():
             rows = self.rows("add_to_loads", tenant=tenant, jobs=more.jobs, bytes=more.bytes)
+            if is_reserved:
+                continue
             found = {(of, name): value for of, name, value in rows}
             load, held = (Load(found[of, JOBS] - more.jobs, found[of, BYTES] - more.bytes) for of in (ALL, tenant))
             self._capacity.check(load, held, more.jobs, more.bytes)  # a refused command's counts are rolled back

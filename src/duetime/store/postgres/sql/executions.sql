@@ -149,6 +149,7 @@ WITH counted AS (
     SET runs = t.runs + p.runs, successes = t.successes + p.successes, failures = t.failures + p.failures,
         busy_ms = t.busy_ms + p.busy_ms, last_run_at = coalesce(p.last_run_at, t.last_run_at),
         last_state = coalesce(p.last_state, t.last_state),
+        last_success_at = CASE WHEN p.successes > 0 THEN p.last_run_at ELSE t.last_success_at END,
         status = CASE WHEN t.due_at IS NULL AND t.status = 'PENDING' AND p.last_state IS NOT NULL THEN 'COMPLETED' ELSE t.status END
     FROM (SELECT u.job, o.status AS was, coalesce(u.runs, :same_runs::integer) AS runs, coalesce(u.successes, :same_successes::integer) AS successes,
                  coalesce(u.failures, :same_failures::integer) AS failures, coalesce(u.busy_ms, :same_busy_ms::bigint) AS busy_ms,
@@ -306,6 +307,7 @@ WITH counted AS (
     UPDATE timers AS t
     SET runs = t.runs + p.runs, successes = t.successes + p.successes, failures = t.failures + p.failures,
         busy_ms = t.busy_ms + p.busy_ms, last_run_at = p.last_run_at, last_state = p.last_state,
+        last_success_at = CASE WHEN p.successes > 0 THEN p.last_run_at ELSE t.last_success_at END,
         status = CASE WHEN t.due_at IS NULL AND t.status = 'PENDING'
                            AND NOT EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = t.job OFFSET 0)
                       THEN 'COMPLETED' ELSE t.status END

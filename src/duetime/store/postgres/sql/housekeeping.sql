@@ -141,6 +141,7 @@ WITH gone AS MATERIALIZED (
       AND NOT EXISTS (SELECT 1 FROM skips AS s WHERE s.job = t.job OFFSET 0)
 ),
 linked AS (DELETE FROM chains AS c USING gone AS g WHERE c.job = g.job),
+unwatched AS (DELETE FROM watched_jobs AS w USING gone AS g WHERE w.job = g.job),
 timed AS (DELETE FROM timers AS t USING gone AS g WHERE t.job = g.job)
 DELETE FROM jobs AS j USING gone AS g WHERE j.id = g.job
 RETURNING j.id::text, j.tenant, j.size, g.status, coalesce(j.tags ? :tag::text, false) AS is_notification;

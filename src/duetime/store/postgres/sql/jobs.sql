@@ -113,5 +113,6 @@ FROM gone AS g GROUP BY 1, 2, 3;
 -- name: purge_job
 WITH skipped AS (DELETE FROM skips WHERE job = :job::uuid),
      timed AS (DELETE FROM timers WHERE job = :job::uuid),
-     linked AS (DELETE FROM chains WHERE job = :job::uuid)
+     linked AS (DELETE FROM chains WHERE job = :job::uuid),
+     unwatched AS (DELETE FROM watched_jobs WHERE job = :job::uuid)
 DELETE FROM jobs WHERE id = :job::uuid RETURNING size;

@@ -29,7 +29,9 @@ SELECT (SELECT count(*) FROM jobs) AS jobs,
        EXISTS (SELECT 1 FROM timers) OR EXISTS (SELECT 1 FROM executions) OR EXISTS (SELECT 1 FROM open_runs)
        OR EXISTS (SELECT 1 FROM attempts) OR EXISTS (SELECT 1 FROM skips) OR EXISTS (SELECT 1 FROM idempotency_keys)
        OR EXISTS (SELECT 1 FROM api_keys) OR EXISTS (SELECT 1 FROM subscriptions) OR EXISTS (SELECT 1 FROM connections)
+       OR EXISTS (SELECT 1 FROM alert_channels)
        OR EXISTS (SELECT 1 FROM signing_keys) OR EXISTS (SELECT 1 FROM limits)
+       OR EXISTS (SELECT 1 FROM alert_rules) OR EXISTS (SELECT 1 FROM alerts) OR EXISTS (SELECT 1 FROM silences)
        OR EXISTS (SELECT 1 FROM audit_links WHERE chain = -1)
        OR EXISTS (SELECT 1 FROM audit_checkpoints WHERE chain = -1) AS has_history;
 
@@ -50,7 +52,7 @@ WHERE (SELECT count(*) FROM nodes WHERE id = ANY (:nodes::integer[])) < cardinal
 LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, limits,
+TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, watched_jobs, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, alert_channels, alert_rules, alerts, silences, limits,
          statistics, node_reports, job_totals;
 
 -- name: empty_audit
@@ -68,6 +70,7 @@ UNION ALL SELECT 'progress', count(*) FROM progress
 UNION ALL SELECT 'skips', count(*) FROM skips
 UNION ALL SELECT 'chains', count(*) FROM chains
 UNION ALL SELECT 'chains done', count(*) FROM chains WHERE is_done
+UNION ALL SELECT 'watched jobs', count(*) FROM watched_jobs
 UNION ALL SELECT 'idempotency keys', count(*) FROM idempotency_keys
 UNION ALL SELECT 'nodes', count(*) FROM nodes WHERE id = ANY (:nodes::integer[])
 UNION ALL SELECT 'jobs with tags', count(*) FROM jobs WHERE tags IS NOT NULL
@@ -80,6 +83,10 @@ UNION ALL SELECT 'API keys', count(*) FROM api_keys
 UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
 UNION ALL SELECT 'signing keys', count(*) FROM signing_keys
 UNION ALL SELECT 'connections', count(*) FROM connections
+UNION ALL SELECT 'alert channels', count(*) FROM alert_channels
+UNION ALL SELECT 'alert rules', count(*) FROM alert_rules
+UNION ALL SELECT 'alerts', count(*) FROM alerts
+UNION ALL SELECT 'silences', count(*) FROM silences
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'statistics', count(*) FROM statistics
 UNION ALL SELECT CASE WHEN tenant = '' THEN 'jobs in all ' ELSE 'job total ' END || status, sum(value)::bigint

@@ -205,6 +205,13 @@ FROM chains AS c LEFT JOIN jobs AS j ON j.id = coalesce((SELECT i.id FROM jobs A
                                                         (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
 WHERE c.job = :job::uuid ORDER BY c.key;
 
+-- name: list_watched_jobs
+SELECT json_build_array(w.job, w.tenant, j.owner, j.name, j.type, t.status, w.since, t.last_success_at, w.expect_every,
+                        w.slo::json, coalesce(j.tags, '{}'::jsonb))::text AS row
+FROM watched_jobs AS w JOIN jobs AS j ON j.id = w.job JOIN timers AS t ON t.job = w.job
+WHERE w.job > :after::uuid
+ORDER BY w.job LIMIT :limit::bigint;
+
 -- name: list_lateness
 SELECT greatest(l.started_at - l.scheduled_at, 0)::text AS row FROM (
     SELECT e.scheduled_at, coalesce(o.started_at, e.started_at) AS started_at

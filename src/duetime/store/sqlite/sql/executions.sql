@@ -155,7 +155,8 @@ SET runs = timers.runs + f.runs, successes = timers.successes + f.successes,
     last_run_at = f.last_run_at, last_state = f.last_state,
     status = CASE WHEN due_at IS NULL AND status = 'PENDING' AND NOT EXISTS (
         SELECT 1 FROM executions AS e
-        WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END
+        WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END,
+    last_success_at = iif(f.successes, f.last_run_at, timers.last_success_at)
 FROM (
     SELECT job, sum(state <> 'SKIPPED') AS runs, sum(state = 'COMPLETED') AS successes, sum(state IN ('FAILED', 'TIMEOUT')) AS failures,
            coalesce(sum(max(ended_at - started_at, 0)), 0) AS busy_ms, max(ended_at) AS last_run_at, state AS last_state

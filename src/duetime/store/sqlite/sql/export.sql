@@ -2,9 +2,9 @@
 
 -- name: count_rows
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
-     + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM chains) + (SELECT count(*) FROM idempotency_keys)
-     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM signing_keys) + (SELECT count(*) FROM limits)
-     + (SELECT count(*) FROM statistics) + (SELECT count(*) FROM audit)
+     + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM chains) + (SELECT count(*) FROM watched_jobs) + (SELECT count(*) FROM idempotency_keys)
+     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM alert_channels) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM signing_keys) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
+     + (SELECT count(*) FROM statistics) + (SELECT count(*) FROM alert_rules) + (SELECT count(*) FROM alerts) + (SELECT count(*) FROM silences)
      + (SELECT count(*) FROM audit_links) + (SELECT count(*) FROM audit_checkpoints);
 
 -- name: get_first_from
@@ -20,6 +20,7 @@ UNION ALL SELECT 'progress', count(*) FROM progress
 UNION ALL SELECT 'skips', count(*) FROM skips
 UNION ALL SELECT 'chains', count(*) FROM chains
 UNION ALL SELECT 'chains done', count(*) FROM chains WHERE is_done = 1
+UNION ALL SELECT 'watched jobs', count(*) FROM watched_jobs
 UNION ALL SELECT 'idempotency keys', count(*) FROM idempotency_keys
 UNION ALL SELECT 'nodes', count(*) FROM nodes
 UNION ALL SELECT 'jobs with tags', count(*) FROM jobs WHERE json_extract(spec, '$.tags') <> '{}'
@@ -31,6 +32,10 @@ UNION ALL SELECT 'API keys', count(*) FROM api_keys
 UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
 UNION ALL SELECT 'signing keys', count(*) FROM signing_keys
 UNION ALL SELECT 'connections', count(*) FROM connections
+UNION ALL SELECT 'alert channels', count(*) FROM alert_channels
+UNION ALL SELECT 'alert rules', count(*) FROM alert_rules
+UNION ALL SELECT 'alerts', count(*) FROM alerts
+UNION ALL SELECT 'silences', count(*) FROM silences
 UNION ALL SELECT 'limits', count(*) FROM limits
 UNION ALL SELECT 'statistics', count(*) FROM statistics
 UNION ALL SELECT 'job total ' || status, count(*) FROM timers WHERE status <> 'PENDING' GROUP BY status

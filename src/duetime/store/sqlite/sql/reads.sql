@@ -197,6 +197,15 @@ LEFT JOIN jobs AS j ON j.id = coalesce((SELECT i.id FROM jobs AS i WHERE i.id = 
                                        (SELECT k.id FROM jobs AS k WHERE k.tenant = c.tenant AND k.key = c.key))
 WHERE c.job = unhex(:job, '-') ORDER BY c.key;
 
+-- name: list_watched_jobs
+SELECT json_array(uuid_text(w.job), w.tenant, j.owner, j.name, j.type, t.status, w.since, t.last_success_at, w.expect_every,
+                  json(w.slo), json(coalesce(j.spec -> '$.tags', '{}'))) AS row
+FROM watched_jobs AS w
+CROSS JOIN jobs AS j ON j.id = w.job
+CROSS JOIN timers AS t ON t.job = w.job
+WHERE w.job > unhex(:after, '-')
+ORDER BY w.job LIMIT :limit;
+
 -- name: list_lateness
 SELECT max(started_at - scheduled_at, 0) AS row
 FROM executions

@@ -1,0 +1,268 @@
+"""The evaluator of alert rules: one node of the cluster reads the facts, decides, and writes alerts and their notices.
+
+The owner is the node of the role `alerts` that has been alive for longest (`domain.lease.alerts_owner`). It takes the
+alerts in the store, which gives it an epoch, and each write carries the epoch: an earlier owner writes nothing after
+that. An alert and the jobs of its notices are written in one transaction. So after a crash the next owner either finds
+both, or decides again.
+
+It holds no rules: `domain.alert_readings` measures, `domain.alerts` decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import structlog
+
+from duetime.domain.alert_facts import Facts
+from duetime.domain.alert_notices import notice_jobs, shown
+from duetime.domain.alert_readings import measure
+from duetime.domain.alert_rules import AlertRule
+from duetime.domain.alerts import Alert, AlertState, Decision, end_all, evaluate
+from duetime.domain.commands import ApplyAlerts, TakeAlerts
+from duetime.domain.default_alerts import rules_of
+from duetime.domain.errors import QuotaExceeded
+from duetime.domain.ids import make_id
+from duetime.domain.instants import SECOND
+from duetime.domain.lease import View, alerts_owner
+from duetime.domain.node_report import NodeFacts
+from duetime.domain.silences import Silence
+from duetime.engine.alert_facts import FactsReader
+from duetime.engine.objectives import Objectives
+from duetime.engine.service import Service
+from duetime.engine.settings import EngineSettings
+from duetime.events import EventHub
+from duetime.ports.clock import Clock
+from duetime.ports.store import Store, apply_one, result_of
+from duetime.process.crash import crash_point
+from duetime.telemetry.emitted import AlertsEvaluated, AlertsMoved
+from duetime.telemetry.hub import Telemetry
+
+EVERY = 5 * SECOND
+PAGE = 1000
+MOST_ROWS = 20_000  # rules, open alerts, silences and channels, of each: of all tenants in one turn
+MOST_TENANTS = 2000  # in one turn: further ones have theirs in the next turns
+WRITES = 20  # tenants in one commit
+
+log = structlog.get_logger()
+
+
+class _State(NamedTuple):
+    """What the store holds, by tenant."""
+
+    stored: Mapping[str, list[AlertRule]]
+    alerts: Mapping[str, list[Alert]]
+    silences: Mapping[str, list[Silence]]
+    channels: Mapping[str, list[str]]
+
+
+class Alerts(Service):
+    """`operator`: the tenant of the cluster's own alerts; empty: nobody's, then they are only logged.
+
+    `view()`: the cluster as of the last heartbeat. `due_hint(due_at)`: jobs are due then.
+    """
+
+    def __init__(
+        self, store: Store, clock: Clock, node: int, facts: FactsReader, events: EventHub,
+        random_bytes: Callable[[int], bytes], telemetry: Telemetry, operator: str, *,
+        view: Callable[[], View | None], is_trusted: Callable[[], bool], due_hint: Callable[[int], None],
+    ) -> None:  # fmt: skip
+        super().__init__("alerts", clock)
+        self._store = store
+        self._node = node
+        self._facts = facts
+        self._events = events
+        self._random_bytes = random_bytes
+        self._telemetry = telemetry
+        self._operator = operator
+        self._view = view
+        self._is_trusted = is_trusted
+        self._due_hint = due_hint
+        self._epoch: int | None = None  # None: this node is not the owner
+        self._last_tenant = ""  # the last one that had its turn, while there are more than MOST_TENANTS
+
+    @property
+    def is_owner(self) -> bool:
+        return self._epoch is not None
+
+    async def run_once(self) -> int:
+        if not self._is_trusted() or alerts_owner(self._view()) != self._node:
+            self._epoch = None
+            return self._clock.now() + SECOND
+        if self._epoch is None:
+            self._epoch = await apply_one(self._store, TakeAlerts(self._node))
+            log.info("this node evaluates the alert rules", node=self._node, epoch=self._epoch)
+        await self._evaluate(self._epoch)
+        return self._clock.now() + EVERY
+
+    async def _evaluate(self, epoch: int) -> None:
+        began = time.perf_counter()
+        state = await self._read_state()
+        facts = await self._facts.read(has_subjects=_is_about_a_subject(state.stored))
+        tenants = self._choose(facts.tenants() | set(state.alerts) | set(state.stored) | {self._operator})
+        rules = {tenant: rules_of(state.stored.get(tenant, ()), tenant == self._operator) for tenant in tenants}
+        jobs, long = await self._facts.read_jobs(rules), await self._facts.read_long(rules)
+        facts = msgspec.structs.replace(facts, jobs=jobs, long=long)
+        omitted = 0
+        for begin in range(0, len(tenants), WRITES):
+            some = tenants[begin : begin + WRITES]
+            decided = {tenant: self._decide(tenant, rules[tenant], facts, state) for tenant in some}
+            omitted += sum(decision.omitted for decision in decided.values())
+            await asyncio.sleep(0)  # many tenants take their time
+            if not await self._write(epoch, {tenant: it for tenant, it in decided.items() if it.changed or it.dropped},
+                                     rules, facts, state):  # fmt: skip
+                return
+        firing = sum(alert.state is AlertState.FIRING for alerts in state.alerts.values() for alert in alerts)
+        self._telemetry.emit(
+            AlertsEvaluated(sum(map(len, rules.values())), firing, omitted, time.perf_counter() - began)
+        )
+
+    def _choose(self, tenants: set[str]) -> list[str]:
+        """Returns the tenants of this turn: all, or the next ones in turn if there are too many."""
+        ordered = sorted(tenants)
+        if len(ordered) <= MOST_TENANTS:
+            return ordered
+        later = [tenant for tenant in ordered if tenant > self._last_tenant]
+        chosen = (later + ordered)[:MOST_TENANTS]
+        self._last_tenant = chosen[-1]
+        return chosen
+
+    def _decide(
+        self, tenant: str, rules: Mapping[str, AlertRule], facts: Facts, state: _State, *, is_mute: bool = False
+    ) -> Decision:
+        """Returns what becomes of a tenant's alerts. `is_mute`: no notices now; they follow in a later turn."""
+        known: dict[str, list[Alert]] = defaultdict(list)
+        for alert in state.alerts.get(tenant, ()):
+            known[alert.rule].append(alert)
+        silences = state.silences.get(tenant, ())
+        channels = state.channels.get(tenant, ())
+        made: list[Decision] = []
+        for name in sorted(rules.keys() | known.keys()):
+            rule = rules.get(name)
+            if rule is None or not rule.enabled:
+                made.append(end_all(known[name], facts.now, is_mute=is_mute))
+                continue
+            readings = measure(rule, tenant, facts)
+            if readings is not None:
+                made.append(
+                    evaluate(
+                        rule, tenant, readings, known[name], silences, channels, facts.now, self._new_id,
+                        is_mute=is_mute,
+                    )
+                )  # fmt: skip
+        return _joined(made)
+
+    def _new_id(self) -> str:
+        return make_id(self._clock.now(), self._random_bytes(10))
+
+    async def _write(
+        self, epoch: int, decided: Mapping[str, Decision], rules: Mapping[str, Mapping[str, AlertRule]], facts: Facts,
+        state: _State,
+    ) -> bool:  # fmt: skip
+        """Writes the decisions. Returns False if another node owns the alerts now."""
+        if not decided:
+            return True
+        crash_point("alerts_decided")
+        commands = [self._command(epoch, tenant, decision, facts.now) for tenant, decision in decided.items()]
+        answers = await self._store.apply(commands)
+        crash_point("alerts_written")
+        for command, (tenant, decision), answer in zip(commands, decided.items(), answers, strict=True):
+            if isinstance(answer, QuotaExceeded):  # the states count; who has to be told is told later
+                log.warning("too many notices: they follow later", tenant=tenant, error=answer.message)
+                decision = self._decide(tenant, rules[tenant], facts, state, is_mute=True)
+                command = self._command(epoch, tenant, decision, facts.now)
+                (answer,) = await self._store.apply([command])
+            if not result_of(command, answer):
+                log.warning("another node has taken the alerts", node=self._node, epoch=epoch)
+                self._epoch = None
+                return False
+            self._publish(decision.moved, facts.now)
+        if any(command.notices for command in commands):
+            self._due_hint(facts.now)
+        return True
+
+    def _command(self, epoch: int, tenant: str, decision: Decision, now: int) -> ApplyAlerts:
+        notices = tuple(notice_jobs(telling, tenant, now, self._random_bytes(10)) for telling in decision.tellings)
+        return ApplyAlerts(now, self._node, epoch, tenant, decision.changed, decision.dropped, notices)
+
+    def _publish(self, moved: Sequence[Alert], now: int) -> None:
+        if not moved:
+            return
+        for alert in moved:
+            note = log.info if alert.state is AlertState.RESOLVED else log.warning
+            note(
+                f"an alert is {alert.state}", tenant=alert.tenant, rule=alert.rule, subject=alert.subject,
+                severity=alert.severity, summary=alert.summary,
+            )  # fmt: skip
+            self._events.publish(f"alert.{alert.state}", now, alert.tenant, shown(alert))
+        self._telemetry.emit(AlertsMoved(now, moved))
+
+    async def _read_state(self) -> _State:
+        now = self._clock.now()
+        silences, channels = defaultdict[str, list[Silence]](list), defaultdict[str, list[str]](list)
+        for silence in await self._store.list_silences(None, now, MOST_ROWS):
+            silences[silence.tenant].append(silence)
+        for channel in await self._store.list_channels(None, MOST_ROWS):
+            channels[channel.tenant].append(channel.name)
+        return _State(await self._read_rules(), await self._read_alerts(), silences, channels)
+
+    async def _read_rules(self) -> dict[str, list[AlertRule]]:
+        found: dict[str, list[AlertRule]] = defaultdict(list)
+        after = ("", "")
+        for _ in range(0, MOST_ROWS, PAGE):
+            page = await self._store.list_alert_rules(None, PAGE, after)
+            for record in page:
+                found[record.tenant].append(record.rule)
+            if len(page) < PAGE:
+                break
+            after = (page[-1].tenant, page[-1].rule.name)
+        return found
+
+    async def _read_alerts(self) -> dict[str, list[Alert]]:
+        found: dict[str, list[Alert]] = defaultdict(list)
+        after = ("", "")
+        for _ in range(0, MOST_ROWS, PAGE):
+            page = await self._store.list_open_alerts(after, PAGE)
+            for alert in page:
+                found[alert.tenant].append(alert)
+            if len(page) < PAGE:
+                break
+            after = (page[-1].tenant, page[-1].alert_id)
+        return found
+
+
+def make_alerts(
+    store: Store, clock: Clock, node: int, settings: EngineSettings, events: EventHub,
+    random_bytes: Callable[[int], bytes], telemetry: Telemetry, *, view: Callable[[], View | None],
+    own: Callable[[], NodeFacts], is_trusted: Callable[[], bool], due_hint: Callable[[int], None],
+) -> tuple[Alerts, Objectives]:  # fmt: skip
+    """Returns the evaluator, and the service that reads the objectives for its burn rates.
+
+    The owner of the alerts is not always the node that reads objectives for the metrics, and these must not count
+    twice: so this service emits to nobody.
+    """
+    burns = Objectives(store, clock, Telemetry(), lambda: alerts.is_owner)
+    burns.name = "burn rates"
+    facts = FactsReader(store, clock, node, settings.capacity, view, own, burns=burns.burning)
+    alerts = Alerts(
+        store, clock, node, facts, events, random_bytes, telemetry, settings.operator_tenant,
+        view=view, is_trusted=is_trusted, due_hint=due_hint,
+    )  # fmt: skip
+    return alerts, burns
+
+
+def _is_about_a_subject(stored: Mapping[str, Iterable[AlertRule]]) -> bool:
+    return any(rule.scope != "all" for rules in stored.values() for rule in rules)
+
+
+def _joined(made: Sequence[Decision]) -> Decision:
+    return Decision(
+        tuple(alert for it in made for alert in it.changed), tuple(one for it in made for one in it.dropped),
+        tuple(alert for it in made for alert in it.moved), tuple(one for it in made for one in it.tellings),
+        sum(it.omitted for it in made),
+    )  # fmt: skip

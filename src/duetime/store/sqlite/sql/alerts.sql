@@ -1,0 +1,4 @@
+-- The owner of the alerts.
+
+-- name: get_alerts_epoch
+SELECT epoch FROM alert_owner;
