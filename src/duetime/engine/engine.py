@@ -15,6 +15,7 @@ from duetime.domain.commands import StartNode, StopNode
 from duetime.domain.errors import StaleWrite
 from duetime.domain.lease import doubt_clock, is_long_after
 from duetime.engine.membership import Membership
+from duetime.engine.readings import read_term
 from duetime.engine.redaction import Redaction
 from duetime.engine.settings import EngineSettings
 from duetime.engine.steady_clock import SteadyClock
@@ -31,6 +32,7 @@ from duetime.ports.store import Store, apply_one
 from duetime.ports.vault import NoVault, Vault
 from duetime.telemetry.emitted import Fenced
 from duetime.telemetry.hub import Telemetry
+from duetime.telemetry.readings import EngineReadings
 
 REJOIN_SECONDS = 1.0
 REST_IN_DOUBT_SECONDS = 3600.0  # retention pauses this long after a start if the newest entry of the ledger is old
@@ -154,6 +156,10 @@ class Engine:
     def clock(self) -> Clock:
         """Returns the clock for all times that are stored."""
         return self._around.clock
+
+    def readings(self) -> EngineReadings:
+        """Returns what the engine holds now."""
+        return read_term(self.term)
 
     def health(self) -> dict[str, str]:
         """Returns for each service "healthy", or the failure of its last turn."""

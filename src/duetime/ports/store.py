@@ -8,7 +8,7 @@ Reads see every write that has returned before. Every read is bounded by a `limi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from duetime.domain.breaker import Circuit, CircuitChanges
@@ -37,13 +37,15 @@ from duetime.ports.records import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
+    TotalsRecord,
     WorkerRecord,
 )
+from duetime.ports.usage import StoreUsage
 
 __all__ = [
     "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ConnectionRecord",
     "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
-    "SubscriptionRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
+    "SubscriptionRecord", "TotalsRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -228,5 +230,15 @@ class Store(Writable, Protocol):
     async def check(self) -> str | None:
         """Returns None if a read and the last write succeeded; otherwise a sentence that says what is wrong."""
 
+    async def get_totals(self, tenants: int, dead_letters: int) -> TotalsRecord:
+        """Returns what the store holds, over all tenants: by state, and of the tenants with the most waiting executions,
+        up to `tenants` of them. Counts up to `dead_letters` dead letters."""
+
     def writes(self) -> Writes:
         """Returns the results of the last writes, from memory: a node that can't write gives up its shards."""
+
+    def usage(self) -> StoreUsage:
+        """Returns how much of its room the store uses, from memory."""
+
+    def on_commit(self, call: Callable[[int, float], None]) -> None:
+        """Registers `call(commands, seconds)`, which is called on the event loop after each commit of the writer."""

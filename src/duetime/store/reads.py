@@ -20,6 +20,7 @@ from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
 from duetime.domain.signing import SigningState
+from duetime.domain.states import State
 from duetime.ports.pages import PAGE_BYTES, ExpiredClaims, Page
 from duetime.ports.store import (
     AuditCheckpoint,
@@ -34,6 +35,7 @@ from duetime.ports.store import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
+    TotalsRecord,
     WorkerRecord,
 )
 from duetime.store.decoding import decode, decode_held, expired_claims, read_specs
@@ -161,6 +163,13 @@ class StoreReads(ABC, Generic[Group, Block]):
     async def get_load(self) -> Load:
         (load,) = await self._read(self._own_reads, "get_load", Load)
         return cast(Load, load)
+
+    async def get_totals(self, tenants: int, dead_letters: int) -> TotalsRecord:
+        group, row = self._own_reads, tuple[str, State, int]
+        states = await self._read(group, "list_state_totals", tuple[State, int])
+        waiting = await self._read(group, "list_waiting_totals", row, limit=tenants)
+        (dead,) = await self._read(group, "count_dead", int, limit=dead_letters)
+        return TotalsRecord(dict(states), waiting, dead)
 
     async def get_key(self, key_id: str) -> KeyRecord | None:
         return await self._find(self._own_reads, "get_key", KeyRecord, id=key_id)

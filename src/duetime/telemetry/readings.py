@@ -45,21 +45,22 @@ class StoreTotals(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Readings(msgspec.Struct, frozen=True, kw_only=True):
-    """All figures of a node."""
+    """All figures of a node. None: the store could not be read."""
 
     node: int
     name: str
     version: str
     roles: tuple[str, ...]
-    load: Load
+    store_up: bool  # the store could be read
+    load: Load | None
     capacity: Capacity
     clock_offset: int | None  # ms ahead of the database's clock; None: there is no other clock
     nodes: int  # alive, as of the last heartbeat
     free_shards: int  # without a living owner
     engine: EngineReadings
     store: StoreUsage
-    totals: StoreTotals
-    functions_without_worker: int
+    totals: StoreTotals | None
+    functions_without_worker: int | None
     logs: LogUsage
     followers: int  # of events
     streams: int  # open, of events and logs
