@@ -9,7 +9,7 @@ from duetime.api.routes.health import _clock
 from duetime.domain.capacity import UNBOUNDED, Load
 from duetime.domain.lease import ClockState, Standing
 from duetime.telemetry.hub import Telemetry
-from duetime.telemetry.metrics import Metrics
+from duetime.telemetry.prometheus.metrics import Metrics
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Reads all figures of this node: from its parts, which costs next to nothing, and from the store, which is asked rarely.
+"""Reads all figures of this node: from its parts, which costs little, and from the store, which is asked rarely.
 
 A store that does not answer makes some figures unknown. All others are still read: they are needed most at that time.
 """
@@ -80,15 +80,15 @@ class Reader:
             version=__version__,
             roles=tuple(sorted(sources.roles)),
             store_up=stored is not None,
-            load=stored and stored.load,
+            load=None if stored is None else stored.load,
             capacity=sources.capacity,
             clock_offset=cluster.clock_offset,
             nodes=len(alive),
             free_shards=free,
             engine=sources.engine.readings(),
             store=sources.store.usage(),
-            totals=stored and stored.totals,
-            functions_without_worker=stored and stored.functions_without_worker,
+            totals=None if stored is None else stored.totals,
+            functions_without_worker=None if stored is None else stored.functions_without_worker,
             logs=sources.logs.usage(),
             followers=sources.events.followers,
             streams=len(sources.streams),

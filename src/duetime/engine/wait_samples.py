@@ -1,4 +1,4 @@
-"""Measures how long claims wait for a place: of each page the claim that was added last, so a page costs one reading."""
+"""Measures how long claims wait for a place: of each page only the claim that was added last."""
 
 from __future__ import annotations
 

@@ -231,8 +231,8 @@ class Store(Writable, Protocol):
         """Returns None if a read and the last write succeeded; otherwise a sentence that says what is wrong."""
 
     async def get_totals(self, tenants: int, dead_letters: int) -> TotalsRecord:
-        """Returns what the store holds, over all tenants: by state, and of the tenants with the most waiting executions,
-        up to `tenants` of them. Counts up to `dead_letters` dead letters."""
+        """Returns what the store holds, over all tenants: by state, and for the `tenants` with the most waiting
+        executions. Counts up to `dead_letters` dead letters."""
 
     def writes(self) -> Writes:
         """Returns the results of the last writes, from memory: a node that can't write gives up its shards."""

@@ -15,8 +15,9 @@ SECONDS = range(-10, 6, 2)  # from 1 ms to 16 s; few, since there is a series fo
 class ApiMetrics:
     def __init__(self, telemetry: Telemetry) -> None:
         self.rejections = Counter(
-            "job_rejections", "Jobs, and changes of jobs, that were refused, by reason: memory and job_count (the store "
-            "is full), quota, or the code of the error.", ["reason"], starts=[("memory",), ("job_count",), ("quota",)],
+            "job_rejections", "Jobs, and changes of jobs, that were refused, by reason: memory and job_count (the "
+            "store is full), quota, or the code of the error.",
+            ["reason"], starts=[("memory",), ("job_count",), ("quota",)],
         )  # fmt: skip
         self.refused_notifications = Counter(
             "notifications_refused", "Notifications that could not be stored, by reason.", ["reason"],

@@ -7,7 +7,7 @@ whole columns: a page of a thousand ends costs less than a millisecond.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import attrgetter, sub
 
 from duetime.domain.execution import AttemptEnd, Claim
@@ -30,7 +30,9 @@ Key = tuple[tuple[State, ErrorType | None, int, bool], tuple[JobType, Trigger]]
 
 
 class AttemptMetrics:
-    def __init__(self, telemetry: Telemetry, stages: StageWaits) -> None:
+    """`note_skipped(number, reason)`: executions became SKIPPED because nothing was to be sent."""
+
+    def __init__(self, telemetry: Telemetry, stages: StageWaits, note_skipped: Callable[[int, str], None]) -> None:
         types = [(str(kind),) for kind in JobType]
         self.executions = Counter(
             "executions_ended", "Executions that reached a final state, by type of job, state, and error of the last "
@@ -65,6 +67,7 @@ class AttemptMetrics:
             starts=types,
         )  # fmt: skip
         self._stages = stages
+        self._note_skipped = note_skipped
         telemetry.subscribe(AttemptsEnded, self._note)
         telemetry.subscribe(QueueWaited, lambda waited: stages.queued.observe(waited.seconds))
 
@@ -99,8 +102,10 @@ class AttemptMetrics:
             self.retries.add(count, kind)
         if dead:
             self.dead.add(count, kind)
-        if state is not State.SKIPPED:
+        if error is not ErrorType.CIRCUIT_OPEN:  # then nothing was sent
             self.attempts.add(count, kind, error_type)
+        elif state is State.SKIPPED:
+            self._note_skipped(count, "circuit_open")
         scheduled, started, ended = list(map(_scheduled, claims)), list(map(_started, ends)), list(map(_ended, ends))
         if is_final and state is not State.SKIPPED and trigger is not Trigger.RETRY:
             self.end_to_end.of(kind).add(map(sub, ended, scheduled))

@@ -20,8 +20,8 @@ class ClusterMetrics:
             "orphans_returned", "Executions of expired nodes and workers that were returned or ended."
         )
         self.turn_failures = Counter(
-            "service_turn_failures", "Turns of a service that failed and were retried, by service; timer: the loop that "
-            "fires due jobs.", ["service"], starts=[("timer",), ("recorder",), ("claimer",), ("membership",)],
+            "service_turn_failures", "Turns of a service that failed and were retried, by service; timer: the loop "
+            "that fires due jobs.", ["service"], starts=[("timer",), ("recorder",), ("claimer",), ("membership",)],
         )  # fmt: skip
         self.lag = Distribution(
             "event_loop_lag_seconds", "By how much a short sleep of the event loop was longer than asked for.",

@@ -32,7 +32,8 @@ class Family(Generic[S]):
     kind = ""
 
     def __init__(
-        self, name: str, help: str, labels: Sequence[str] = (), *, most: int = MOST_SERIES, starts: Iterable[Labels] = ()
+        self, name: str, help: str, labels: Sequence[str] = (), *, most: int = MOST_SERIES,
+        starts: Iterable[Labels] = (),
     ) -> None:  # fmt: skip
         self.name = f"duetime_{name}"
         self.help = help

@@ -53,8 +53,9 @@ class EngineGauges:
         )  # fmt: skip
         self.limits = Gauge("attempts_limit", "How many may run at once, by type of job.", ["type"])
         self.waiting = Gauge(
-            "executions_waiting", "Executions that wait on this node, by stage (due: not fired yet; queued: for a place; "
-            f"recording: ended, not written yet) and tenant: the {MOST_TENANTS} with the most, the rest as other.",
+            "executions_waiting", "Executions that wait on this node, by stage (due: not fired yet; queued: for a "
+            "place; recording: ended, not written yet) and tenant: the "
+            f"{MOST_TENANTS} with the most, the rest as other.",
             ["stage", "tenant"],
         )  # fmt: skip
         self.places = Gauge("memory_places_used", "Places of memory that claims take; 4 kB each.")
@@ -124,8 +125,8 @@ class StoreGauges:
         self.writer_limit.set(store.most_waiting)
         self.writer_saturation.set(store.waiting / max(1, store.most_waiting))
         pools = store.pools.items()
-        busy = {(group, "busy"): float(pool.busy) for group, pool in pools}
-        self.connections.replace(busy | {(group, "idle"): float(pool.idle) for group, pool in pools})
+        used: dict[Labels, float] = {(group, "busy"): pool.busy for group, pool in pools}
+        self.connections.replace(used | {(group, "idle"): pool.idle for group, pool in pools})
         self.most_connections.replace({(group,): pool.most for group, pool in pools})
 
     def _set_totals(self, totals: StoreTotals) -> None:
@@ -143,7 +144,8 @@ class NodeGauges:
             "node_info", "1, with the node's name, number, version and roles.", ["name", "node", "version", "roles"]
         )
         self.clock_offset = Gauge(
-            "clock_offset_seconds", "How far this node's clock is ahead of the database's; NaN: there is no other clock."
+            "clock_offset_seconds",
+            "How far this node's clock is ahead of the database's; NaN: there is no other clock.",
         )
         self.nodes = Gauge("cluster_nodes", "Living nodes, as of this node's last heartbeat.")
         self.free_shards = Gauge("cluster_shards_free", "Shards without a living owner: their jobs are not fired.")

@@ -25,8 +25,8 @@ class Metrics:
 
     def __init__(self, telemetry: Telemetry) -> None:
         self.stages = StageWaits()
-        self.attempts = AttemptMetrics(telemetry, self.stages)
         self.writes = WriteMetrics(telemetry, self.stages)
+        self.attempts = AttemptMetrics(telemetry, self.stages, self.writes.skipped.add)
         self.api = ApiMetrics(telemetry)
         self.cluster = ClusterMetrics(telemetry)
         self.queue = QueueGauges()

@@ -19,8 +19,8 @@ class StageWaits:
             ["stage"], exponents=SECONDS, starts=[(DUE,), (PARKED,), (RECORDING,)],
         )  # fmt: skip
         self.queue_wait = Distribution(
-            "execution_queue_wait_seconds", "Wait on this node between the claim and a free place, of the last execution "
-            "of each page that was claimed.", exponents=SECONDS,
+            "execution_queue_wait_seconds", "Wait on this node between the claim and a free place, of the last "
+            "execution of each page that was claimed.", exponents=SECONDS,
         )  # fmt: skip
         self.due: Histogram = self.waits.of(DUE)
         self.parked: Histogram = self.waits.of(PARKED)

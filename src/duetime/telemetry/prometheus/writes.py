@@ -1,4 +1,4 @@
-"""Metrics of what is written: jobs created and removed, pages fired, instants skipped, writes refused; and of the store.
+"""Metrics of what is written (jobs created and removed, pages fired, instants skipped, writes refused).
 
 A batch costs one lookup for each of its commands. A page costs work in C on whole columns.
 """
@@ -41,7 +41,7 @@ class WriteMetrics:
             starts=[("changed",), ("paused",), ("resumed",)],
         )  # fmt: skip
         self.removed = Counter(
-            "jobs_removed", "Jobs that ended by hand or were removed: cancelled, purged, swept (after their retention).",
+            "jobs_removed", "Jobs that were ended or removed: cancelled, purged, swept (after their retention).",
             ["how"], starts=[("cancelled",), ("purged",), ("swept",)],
         )  # fmt: skip
         self.pages = Counter("pages_fired", "Pages of due timers that were written.")
@@ -52,8 +52,8 @@ class WriteMetrics:
         self.claimed = Counter("executions_claimed", "Executions that were claimed from the ledger.")
         self.released = Counter("executions_released", "Claims that were given back unstarted.")
         self.skipped = Counter(
-            "instants_skipped", "Due instants that were decided against, by reason. A span too long to be counted counts "
-            f"as {MOST_COUNTED:,}.", ["reason"],
+            "instants_skipped", "Due instants that were decided against, by reason. A span too long to be counted "
+            f"counts as {MOST_COUNTED:,}.", ["reason"],
             starts=[("missed",), ("overlap",), ("paused",), ("cancelled",), ("circuit_open",)],
         )  # fmt: skip
         self.fenced = Counter(
@@ -130,9 +130,10 @@ class WriteMetrics:
         for kind, number in Counted(map(_type, command.jobs)).items():
             self.created.add(number, kind, source)
 
-    def _carried(self, command: c.WithNotifications, carried: c.Carried) -> None:
-        if (handle := self._handlers.get(type(command.command))) is not None:
-            handle(command.command, carried.answer)
+    def _carried(self, command: c.WithNotifications[object], carried: c.Carried[object]) -> None:
+        if (handle := self._handlers.get(type(command.first))) is not None:
+            handle(command.first, carried.answer)
+        self.created.add(len(command.then) - len(carried.refused), "http_request", "notification")
 
     def _on_finish(self, command: c.OnFinish, answer: object) -> None:
         following = command.command
