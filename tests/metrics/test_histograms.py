@@ -77,9 +77,7 @@ def test_the_scraper_chooses_the_form() -> None:
     assert kind.startswith("text/plain; version=0.0.4")
     for accept in ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5", "*/*"):
         assert scene.metrics.render(scene.readings, accept)[0] == kind
-    wanted = (
-        "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,*/*;q=0.1"
-    )
+    wanted = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,*/*;q=0.1"
     assert scene.metrics.render(scene.readings, wanted)[0] == protobuf.CONTENT_TYPE
 
 

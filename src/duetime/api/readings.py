@@ -22,7 +22,7 @@ from duetime.domain.states import State
 from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore
-from duetime.ports.records import TotalsRecord
+from duetime.ports.records import BacklogRecord
 from duetime.ports.store import Store
 from duetime.telemetry.prometheus.families import OTHER
 from duetime.telemetry.prometheus.gauges import MOST_TENANTS
@@ -102,7 +102,7 @@ class Reader:
             async with asyncio.timeout(STORE_SECONDS):
                 load = await sources.store.get_load()
                 if self._kept is None or time.monotonic() - self._read_at >= KEPT_SECONDS:
-                    record = await sources.store.get_totals(2 * MOST_TENANTS, MOST_DEAD_LETTERS)
+                    record = await sources.store.get_backlog(2 * MOST_TENANTS, MOST_DEAD_LETTERS)
                     without = await _count_without_worker(sources.store, sources.functions, sources.clock.now())
                     self._kept = _FromStore(load, _totals(record), without)
                     self._read_at = time.monotonic()
@@ -112,12 +112,12 @@ class Reader:
         return self._kept
 
 
-def _totals(record: TotalsRecord) -> StoreTotals:
+def _totals(record: BacklogRecord) -> StoreTotals:
     executions = {str(state): record.executions.get(state, 0) for state in State}
     return StoreTotals(executions=executions, waiting=_waiting(record), dead_letters=record.dead_letters)
 
 
-def _waiting(record: TotalsRecord) -> Mapping[str, ByTenant]:
+def _waiting(record: BacklogRecord) -> Mapping[str, ByTenant]:
     """Returns the waiting executions by stage and tenant. Those of tenants that are not listed are summed."""
     found: dict[str, dict[str, int]] = {stage: defaultdict(int) for stage in STAGE_OF.values()}
     for tenant, state, number in record.waiting:

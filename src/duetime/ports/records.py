@@ -174,7 +174,7 @@ class AuditCheckpoint(msgspec.Struct, frozen=True, array_like=True):
     at: int
 
 
-class TotalsRecord(msgspec.Struct, frozen=True):
+class BacklogRecord(msgspec.Struct, frozen=True):
     """What the store holds, over all tenants. `waiting` lists (tenant, state, number), the largest first."""
 
     executions: dict[State, int]

@@ -28,6 +28,7 @@ from duetime.ports.records import (
     AuditPage,
     AuditQuery,
     AuditRecord,
+    BacklogRecord,
     ConnectionRecord,
     ExecutionQuery,
     ExecutionRecord,
@@ -37,15 +38,31 @@ from duetime.ports.records import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
-    TotalsRecord,
     WorkerRecord,
 )
 from duetime.ports.usage import StoreUsage
 
 __all__ = [
-    "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ConnectionRecord",
-    "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord", "SkippedRecord", "Store",
-    "SubscriptionRecord", "TotalsRecord", "WorkerRecord", "Writable", "apply_one", "result_of",
+    "AttemptRecord",
+    "AuditCheckpoint",
+    "AuditPage",
+    "AuditQuery",
+    "AuditRecord",
+    "BacklogRecord",
+    "ConnectionRecord",
+    "ExecutionQuery",
+    "ExecutionRecord",
+    "JobQuery",
+    "JobRecord",
+    "KeyRecord",
+    "LinkRecord",
+    "SkippedRecord",
+    "Store",
+    "SubscriptionRecord",
+    "WorkerRecord",
+    "Writable",
+    "apply_one",
+    "result_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -230,7 +247,7 @@ class Store(Writable, Protocol):
     async def check(self) -> str | None:
         """Returns None if a read and the last write succeeded; otherwise a sentence that says what is wrong."""
 
-    async def get_totals(self, tenants: int, dead_letters: int) -> TotalsRecord:
+    async def get_backlog(self, tenants: int, dead_letters: int) -> BacklogRecord:
         """Returns what the store holds, over all tenants: by state, and for the `tenants` with the most waiting
         executions. Counts up to `dead_letters` dead letters."""
 

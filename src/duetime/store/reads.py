@@ -26,6 +26,7 @@ from duetime.ports.store import (
     AuditCheckpoint,
     AuditQuery,
     AuditRecord,
+    BacklogRecord,
     ConnectionRecord,
     ExecutionQuery,
     ExecutionRecord,
@@ -35,7 +36,6 @@ from duetime.ports.store import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
-    TotalsRecord,
     WorkerRecord,
 )
 from duetime.store.decoding import decode, decode_held, expired_claims, read_specs
@@ -164,12 +164,12 @@ class StoreReads(ABC, Generic[Group, Block]):
         (load,) = await self._read(self._own_reads, "get_load", Load)
         return cast(Load, load)
 
-    async def get_totals(self, tenants: int, dead_letters: int) -> TotalsRecord:
+    async def get_backlog(self, tenants: int, dead_letters: int) -> BacklogRecord:
         group, row = self._own_reads, tuple[str, State, int]
         states = await self._read(group, "list_state_totals", tuple[State, int])
         waiting = await self._read(group, "list_waiting_totals", row, limit=tenants)
         (dead,) = await self._read(group, "count_dead", int, limit=dead_letters)
-        return TotalsRecord(dict(states), waiting, dead)
+        return BacklogRecord(dict(states), waiting, dead)
 
     async def get_key(self, key_id: str) -> KeyRecord | None:
         return await self._find(self._own_reads, "get_key", KeyRecord, id=key_id)

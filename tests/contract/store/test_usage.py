@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
+
 from duetime.domain import commands as c
 from duetime.domain.states import State
 from duetime.ports.store import Store
@@ -11,29 +13,24 @@ from samples import NOW, add_execution, add_job, claim_waiting, ended, finish, f
 
 
 async def test_totals_are_over_all_tenants_and_name_those_with_the_most(store: Store, node: int) -> None:
-    empty = await store.get_totals(10, 10)
+    empty = await store.get_backlog(10, 10)
     assert (empty.executions, empty.waiting, empty.dead_letters) == ({}, [], 0)
     for tenant, number in (("a", 3), ("b", 1), ("c", 2)):
         for _ in range(number):
-            job_id = await add_job(store, spec("manual"), tenant=tenant, due_at=NOW + 10_000_000)
+            job_id = await add_job(store, spec("on_demand"), tenant=tenant)
             await add_execution(store, job_id, tenant=tenant)
-    totals = await store.get_totals(2, 10)
+    totals = await store.get_backlog(2, 10)
     assert totals.executions == {State.QUEUED: 6}
     assert totals.waiting == [("a", State.QUEUED, 3), ("c", State.QUEUED, 2)]
 
 
 async def test_dead_letters_are_counted_up_to_a_limit(store: Store, node: int) -> None:
     for _ in range(3):
-        await add_execution(store, await add_job(store, spec("manual"), due_at=NOW + 10_000_000))
+        await add_execution(store, await add_job(store, spec("on_demand")))
     for claim in await claim_waiting(store, node, NOW):
-        end = ended(claim)
-        await finish(store, node, NOW, type(end)(*[*_fields(end)[:5], State.FAILED, *_fields(end)[6:13], True]))
-    assert (await store.get_totals(10, 10)).dead_letters == 3
-    assert (await store.get_totals(10, 2)).dead_letters == 2
-
-
-def _fields(struct: object) -> list[object]:
-    return [getattr(struct, name) for name in struct.__struct_fields__]  # type: ignore[attr-defined]
+        await finish(store, node, NOW, msgspec.structs.replace(ended(claim), state=State.FAILED, dead=True))
+    assert (await store.get_backlog(10, 10)).dead_letters == 3
+    assert (await store.get_backlog(10, 2)).dead_letters == 2
 
 
 async def test_each_commit_is_told_with_its_commands(store: Store) -> None:
