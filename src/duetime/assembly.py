@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from duetime import __version__
 from duetime.api.auth.tokens import Tokens
 from duetime.api.context import CreationRules
 from duetime.bus.local import LocalBus
@@ -88,6 +89,7 @@ def make_tokens(settings: Settings) -> Tokens | None:
 def make_engine_settings(settings: Settings, tiers: TierLimits) -> EngineSettings:
     return EngineSettings(
         node_name=settings.node_name,
+        version=__version__,
         roles=settings.roles,
         limits=Limits(
             concurrency=settings.dispatcher_workers,

@@ -46,7 +46,7 @@ from duetime.logs import open_logs
 from duetime.private_files import advice_for, list_wide
 from duetime.process.clock import SystemClock
 from duetime.process.collector import Collector
-from duetime.process.stalls import Stalls
+from duetime.process.collector_pauses import CollectorPauses
 from duetime.process.tuning import tune_the_interpreter
 from duetime.process.watchdog import GRACE_SECONDS, Watchdog
 from duetime.serving import HttpServers
@@ -73,7 +73,11 @@ class Node:
         self._telemetry = Telemetry()
         store, self._registry, bus = make_storage(settings, self._capacity)
         self._store = measured(store, self._telemetry)
-        store.on_commit(lambda commands, seconds: self._telemetry.emit(Committed(commands, seconds)))
+        self._pauses = CollectorPauses(
+            lambda generation, seconds: self._telemetry.emit(GarbageCollected(generation, seconds))
+        )
+        self._telemetry.subscribe(LoopLagged, lambda _: self._pauses.drain())
+        store.on_commit(lambda commands, seconds: emit(Committed(commands, seconds)))
         self._vault = open_vault(settings.encryption_keys, None if settings.database_url else settings.data)
         self._tiers = make_tier_limits(settings)
         self._metrics = Metrics(self._telemetry)
@@ -124,18 +128,11 @@ class Node:
             asked = self._watch_signals()  # before anything runs that must be drained
             async with self.running() as context:
                 collecting = asyncio.create_task(Collector(lambda: self._engine.term.timer.quiet_for()).run())
-                watching = asyncio.create_task(self._stalls().run())
+                self._pauses.start()
                 await self._serve_api(context, listener, ready, asked)
+                self._pauses.stop()
                 collecting.cancel()
-                watching.cancel()
         log.info("stopped")
-
-    def _stalls(self) -> Stalls:
-        emit = self._telemetry.emit
-        return Stalls(
-            lambda seconds: emit(LoopLagged(seconds)),
-            lambda generation, seconds: emit(GarbageCollected(generation, seconds)),
-        )
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[ApiContext]:
@@ -259,6 +256,7 @@ class Node:
             ),
             rules=self._rules,
             forget_key=self._keyring.forget,
+            operator_tenant=settings.operator_tenant,
             derive_keys=self._signing.derive,
             bodies=self._bodies,
         )

@@ -14,8 +14,8 @@ from duetime.telemetry.readings import DUE, QUEUED, RECORDING, EngineReadings, R
 
 ENGINE = EngineReadings(
     in_flight={"http_request": 0, "python": 0}, limits={"http_request": 512},
-    waiting={DUE: {}, QUEUED: {}, RECORDING: {}}, places=0, most_places=0, read_ahead=0, shards=0, services={"timer": True}, circuits={"OPEN": 0}, workers=0, slots=0,
-    polls=0,
+    waiting={DUE: {}, QUEUED: {}, RECORDING: {}}, places=0, most_places=0, read_ahead=0, shards=0,
+    services={"timer": True}, circuits={"OPEN": 0}, workers=0, slots=0, polls=0,
 )  # fmt: skip
 READINGS = Readings(
     node=1, name="a", version="1", roles=("api",), store_up=True, load=Load(), capacity=Capacity(), clock_offset=None,

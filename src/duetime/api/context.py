@@ -102,6 +102,7 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     rules: CreationRules
     forget_key: Callable[[str], None]  # drops a revoked API key from the cache
     derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; empty: no signing
+    operator_tenant: str = ""  # the setting OPERATOR_TENANT
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     streams: Streams = msgspec.field(default_factory=Streams)
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)

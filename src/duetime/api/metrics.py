@@ -24,7 +24,7 @@ Headers = list[tuple[bytes, bytes]]
 
 @get(PATH, right=Right.ADMIN, include_in_schema=False)
 async def get_metrics(request: AnyRequest, context: ApiContext, caller: Caller) -> Response[bytes]:
-    check_operator(caller)
+    check_operator(context, caller)
     kind, body = context.metrics.render(await context.readings(), request.headers.get("accept", ""))
     return Response(body, media_type=kind)
 

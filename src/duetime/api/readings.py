@@ -103,8 +103,9 @@ class Reader:
                 load = await sources.store.get_load()
                 if self._kept is None or time.monotonic() - self._read_at >= KEPT_SECONDS:
                     record = await sources.store.get_backlog(2 * MOST_TENANTS, MOST_DEAD_LETTERS)
+                    jobs = (await sources.store.get_all_totals()).jobs
                     without = await _count_without_worker(sources.store, sources.functions, sources.clock.now())
-                    self._kept = _FromStore(load, _totals(record), without)
+                    self._kept = _FromStore(load, _totals(record, jobs), without)
                     self._read_at = time.monotonic()
         except (DuetimeError, TimeoutError):
             return None
@@ -112,9 +113,9 @@ class Reader:
         return self._kept
 
 
-def _totals(record: BacklogRecord) -> StoreTotals:
+def _totals(record: BacklogRecord, jobs: Mapping[str, int]) -> StoreTotals:
     executions = {str(state): record.executions.get(state, 0) for state in State}
-    return StoreTotals(executions=executions, waiting=_waiting(record), dead_letters=record.dead_letters)
+    return StoreTotals(executions=executions, jobs=jobs, waiting=_waiting(record), dead_letters=record.dead_letters)
 
 
 def _waiting(record: BacklogRecord) -> Mapping[str, ByTenant]:

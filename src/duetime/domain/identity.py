@@ -78,6 +78,17 @@ class Caller(msgspec.Struct, frozen=True):
 LOCAL = Caller("default", "local", Role.ADMIN, Tier.ENTERPRISE, EVERY_RIGHT, "open")
 
 
+def is_operator(caller: Caller, operator_tenant: str) -> bool:
+    """Returns whether the caller sees figures of the whole cluster, over all tenants.
+
+    `operator_tenant`: the setting OPERATOR_TENANT. If it is empty, only the local caller of a node without identity is
+    the operator: through the API of a shared server, then, nobody is.
+    """
+    if not operator_tenant:
+        return caller.via == LOCAL.via and caller.is_admin
+    return caller.tenant == operator_tenant and caller.is_admin
+
+
 def rights_of(role: Role, scopes: Iterable[str] | None) -> frozenset[Right]:
     """Returns the rights of a role with the scopes of a token. Scopes narrow; only an admin's can contain `admin`.
 

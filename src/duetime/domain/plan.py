@@ -6,7 +6,7 @@ job's catch-up policy decides. Every instant that does not run is in a `Skipped`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -119,6 +119,11 @@ class FirePlan(NamedTuple):
             self.first_number, self.moves + other.moves, self.executions + other.executions,
             self.claims + other.claims, self.skips + other.skips,
         )  # fmt: skip
+
+
+def ended_jobs(moves: Iterable[TimerMove], stale: Container[str]) -> list[str]:
+    """Returns the jobs that may have no run left although none of their executions ends: nothing of them has run."""
+    return [m.job_id for m in moves if m.next_due_at is None and not m.executions and m.job_id not in stale]
 
 
 def plan(timers: Sequence[DueTimer], now: int, random_number: int) -> FirePlan:

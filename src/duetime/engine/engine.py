@@ -6,7 +6,7 @@ import asyncio
 import math
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
@@ -14,10 +14,12 @@ import structlog
 from duetime.domain.commands import StartNode, StopNode
 from duetime.domain.errors import StaleWrite
 from duetime.domain.lease import doubt_clock, is_long_after
+from duetime.domain.node_report import NodeFacts
 from duetime.engine.membership import Membership
 from duetime.engine.readings import read_term
 from duetime.engine.redaction import Redaction
 from duetime.engine.settings import EngineSettings
+from duetime.engine.statistics import Collected
 from duetime.engine.steady_clock import SteadyClock
 from duetime.engine.stop_limit import LEAST_SECONDS, StopLimit, StopSteps, settled
 from duetime.engine.term import Surroundings, Term
@@ -30,7 +32,8 @@ from duetime.ports.logs import LogStore
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store, apply_one
 from duetime.ports.vault import NoVault, Vault
-from duetime.telemetry.emitted import Fenced
+from duetime.process.loop_lag import LoopLag
+from duetime.telemetry.emitted import Fenced, LoopLagged
 from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.readings import EngineReadings
 
@@ -53,6 +56,7 @@ class Engine:
         archive: AuditArchive | None = None,
         telemetry: Telemetry | None = None,
     ) -> None:  # fmt: skip
+        hub = telemetry or Telemetry()
         self._around = Surroundings(
             store, registry, bus, executor,
             clock=clock if math.isinf(registry.ttl_seconds) else SteadyClock(clock),
@@ -64,7 +68,9 @@ class Engine:
             logs=logs,
             archive=archive,
             redaction=Redaction(),
-            telemetry=telemetry or Telemetry(),
+            telemetry=hub,
+            collected=Collected(hub, clock),
+            lag=LoopLag(lambda seconds: hub.emit(LoopLagged(seconds))),
         )  # fmt: skip
         self._settings = settings
         self._prunes_from = -math.inf
@@ -73,6 +79,7 @@ class Engine:
         self._membership: Membership  # the newest: a stop gives up its shards, even if its term was not loaded
         self._fenced = asyncio.Event()  # the registry or the store has fenced this node
         self._watch: asyncio.Task[None] | None = None
+        self._measuring: asyncio.Task[None] | None = None  # the lag of the event loop
         self._limit: StopLimit | None = None  # of the stop in progress
 
     async def start(self) -> None:
@@ -82,6 +89,7 @@ class Engine:
         await self._begin()
         await self._around.bus.start(lambda hint: self.term.receive(hint))
         self._watch = asyncio.create_task(self._rejoin_when_fenced())
+        self._measuring = asyncio.create_task(self._around.lag.run())
 
     async def _begin(self) -> None:
         await self.join()
@@ -93,6 +101,7 @@ class Engine:
         if self.node == 0 and not around.is_shared:
             await self._doubt_clock()
         self.node = await apply_one(around.store, StartNode(around.clock.now(), name))
+        around.collected.node = around.collected.node or self.node
         self._fenced.clear()
         term = Term(around, self._settings, self.node, self._fenced.set, self._prunes_from)
         self._membership = term.membership
@@ -134,9 +143,10 @@ class Engine:
         self._limit = limit = limit or StopLimit(settings.drain_seconds + settings.stop_seconds)
         limit.begin()
         steps = StopSteps(settings.stop_seconds, limit)
-        if self._watch is not None:
-            self._watch.cancel()
-            await steps.run(settled([self._watch]))
+        tasks = [task for task in (self._watch, self._measuring) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await steps.run(settled(tasks))
         term = self.term
         await steps.run(term.timer.stop())
         await steps.run(self._membership.retire())  # other nodes fire from now on; attempts here have time to end
@@ -160,6 +170,13 @@ class Engine:
     def readings(self) -> EngineReadings:
         """Returns what the engine holds now."""
         return read_term(self.term)
+
+    def watch_statistics(self, subjects: Iterable[tuple[str, str]]) -> None:
+        """Keeps statistics of these (tenant, subject) of their own, and of no others; see domain/statistics.py."""
+        self._around.collected.watch(subjects)
+
+    def facts(self) -> NodeFacts:
+        return self.term.facts()
 
     def health(self) -> dict[str, str]:
         """Returns for each service "healthy", or the failure of its last turn."""

@@ -72,6 +72,9 @@ class Recorder(Service):
         if len(self._results) >= ENOUGH:
             self._enough.set()
 
+    def unwritten(self) -> int:
+        return len(self._writing) + len(self._results)
+
     def held(self) -> frozenset[str]:
         """Returns the executions whose attempts have ended and are not written yet."""
         return frozenset(claim.execution_id for claim, _ in (*self._writing, *self._results))

@@ -17,6 +17,7 @@ WORKER = "worker"
 
 class EngineSettings(msgspec.Struct, frozen=True):
     node_name: str = "node-1"
+    version: str = ""
     roles: frozenset[str] = frozenset({TIMER, WORKER})
     limits: Limits = Limits()
     drain_seconds: float = DEFAULTS.dispatcher_drain_timeout

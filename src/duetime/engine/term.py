@@ -16,6 +16,7 @@ from duetime.domain.execution import Claim
 from duetime.domain.hint import Hint
 from duetime.domain.instants import LATEST, SECOND
 from duetime.domain.lease import TIMER, runs_housekeeping
+from duetime.domain.node_report import NodeFacts
 from duetime.engine.attempt_runner import AttemptRunner
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.breaker import Breaker
@@ -23,6 +24,7 @@ from duetime.engine.claimer import Claimer
 from duetime.engine.dispatcher import Dispatcher
 from duetime.engine.ledger_check import LedgerCheck
 from duetime.engine.membership import Membership
+from duetime.engine.node_reports import NodeReports
 from duetime.engine.on_finish import OnFinishCommands
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
@@ -33,6 +35,7 @@ from duetime.engine.retention import Retention
 from duetime.engine.service import Service
 from duetime.engine.settings import WORKER, EngineSettings
 from duetime.engine.signing import SigningStates
+from duetime.engine.statistics import Collected, Statistics
 from duetime.engine.stop_limit import LEAST_SECONDS, StopSteps, settled
 from duetime.engine.stopper import Stopper
 from duetime.engine.subscribers import Subscribers
@@ -50,6 +53,7 @@ from duetime.ports.logs import LogStore
 from duetime.ports.registry import Registry
 from duetime.ports.store import Store
 from duetime.ports.vault import Vault
+from duetime.process.loop_lag import LoopLag
 from duetime.telemetry.emitted import QueueWaited, ShardsMoved, TurnFailed
 from duetime.telemetry.hub import Telemetry
 
@@ -77,6 +81,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     archive: AuditArchive | None
     redaction: Redaction
     telemetry: Telemetry
+    collected: Collected
+    lag: LoopLag
 
     @property
     def is_shared(self) -> bool:
@@ -183,16 +189,22 @@ class Term:
             is_clock_right=membership.is_clock_right,
             rests_until=retention_rests_until,
         )  # fmt: skip
+        self.statistics = Statistics(
+            store, clock, around.collected, does_housekeeping, membership.is_clock_right, alone=not around.is_shared
+        )
+        self.node_reports = NodeReports(store, clock, node, self.facts)
+        self._settings = settings
+        self._began_at = clock.now()
         self.services = self._list_services(roles)
 
     def _list_services(self, roles: Collection[str]) -> list[Service]:
         is_shared = self._around.is_shared
         services: list[Service] = [self.membership, self.subscribers, self.signing]
-        services += [self.recorder, self.watch, self.reconciler]
+        services += [self.recorder, self.watch, self.reconciler, self.statistics]
         services += [self.breaker] if self.breaker.is_on else []
         services += [self.claimer, self.ledger_check] if WORKER in roles else []
         services += [self.stopper] if WORKER in roles and is_shared else []
-        services += [self.write_probe] if is_shared else []
+        services += [self.write_probe, self.node_reports] if is_shared else []
         services += [self.timer, self.retention] if TIMER in roles else []
         return services
 
@@ -220,7 +232,7 @@ class Term:
         self.worker_gateway.polls.close()
         own = (
             self.timer, self.watch, self.reconciler, self.claimer, self.stopper, self.retention, self.subscribers,
-            self.ledger_check, self.write_probe,
+            self.ledger_check, self.write_probe, self.node_reports,
         )  # fmt: skip
         await steps.run(settled([service.stop() for service in own]))
         never_started, slots = await self.dispatcher.drain(steps.time_to_drain(drain_seconds))
@@ -232,6 +244,7 @@ class Term:
             log.warning("claims were released unstarted", count=len(never_started))
         await steps.run(self.recorder.stop(), LEAST_SECONDS)
         await steps.run(self.breaker.stop())
+        await steps.run(self.statistics.stop())
 
     async def _give_back(self, claims: Collection[Claim]) -> None:
         """Releases claims, as of now or `scheduled_at` if later: the clock may have been set back since the claim."""
@@ -253,6 +266,26 @@ class Term:
                 continue
             left = left[len(page) :]
             self._around.bus.send(Hint(waiting_at=min(by_instant)))
+
+    def facts(self) -> NodeFacts:
+        """Returns what this node tells the others about itself."""
+        membership, settings = self.membership, self._settings
+        return NodeFacts(
+            name=settings.node_name,
+            version=settings.version,
+            roles=tuple(sorted(settings.roles)),
+            started_at=self._began_at,
+            standing=membership.standing,
+            shards=len(membership.owned),
+            loop_lag_ms=round(1000 * self._around.lag.seconds, 1),
+            clock_offset_ms=membership.clock_offset,
+            in_flight=self.dispatcher.running(),
+            limit=settings.limits.concurrency,
+            queued=self.dispatcher.waiting(),
+            due_buffer=self.timer.read_ahead(),
+            unwritten=self.recorder.unwritten(),
+            failing=tuple(service.name for service in self.services if service.failure),
+        )
 
     # Hints: from the parts of this term, from the API and from other nodes
 

@@ -101,6 +101,10 @@ class Timer(Service):
         self._second.hint(due_at)
         return self._buffer.hint(due_at)
 
+    def read_ahead(self) -> int:
+        """Returns how many timers are held that were read before they are due."""
+        return self._buffer.held()
+
     def quiet_for(self) -> int:
         """Returns for how many ms no timer will be due, as far as is known. Timers of a crowding tenant don't count."""
         now = self._clock.now()
@@ -112,10 +116,6 @@ class Timer(Service):
             return 0
         first_due_at = self._buffer.first_due_at()
         return READ_AHEAD // 2 if first_due_at is None else first_due_at - now
-
-    def read_ahead(self) -> int:
-        """Returns how many timers are in memory."""
-        return self._buffer.held()
 
     def due_of(self) -> Counter[str]:
         """Returns the number of due timers in memory that were not fired yet, by tenant."""

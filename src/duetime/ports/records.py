@@ -223,3 +223,20 @@ class ExecutionQuery(msgspec.Struct, frozen=True):
     limit: int = 20
     offset: int = 0
     after: str | None = None  # execution id of the last row of the previous page
+
+
+class Totals(msgspec.Struct, frozen=True):
+    """Kept totals of a tenant: its jobs by status and its executions by state."""
+
+    jobs: dict[str, int]
+    executions: dict[str, int]
+
+
+class EndRecord(msgspec.Struct, frozen=True, array_like=True):
+    """How an execution of a job ended: for histograms."""
+
+    scheduled_at: int
+    started_at: int | None
+    ended_at: int
+    state: State
+    trigger: Trigger

@@ -19,8 +19,10 @@ from duetime.domain.execution import Claim
 from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
+from duetime.domain.node_report import NodeReport
 from duetime.domain.plan import Place
 from duetime.domain.signing import SigningState
+from duetime.domain.statistics import StatisticsQuery, StatisticsRow
 from duetime.ports.pages import DueTimers, ExpiredClaims, Page
 from duetime.ports.records import (
     AttemptRecord,
@@ -30,6 +32,7 @@ from duetime.ports.records import (
     AuditRecord,
     BacklogRecord,
     ConnectionRecord,
+    EndRecord,
     ExecutionQuery,
     ExecutionRecord,
     JobQuery,
@@ -38,31 +41,15 @@ from duetime.ports.records import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
+    Totals,
     WorkerRecord,
 )
 from duetime.ports.usage import StoreUsage
 
 __all__ = [
-    "AttemptRecord",
-    "AuditCheckpoint",
-    "AuditPage",
-    "AuditQuery",
-    "AuditRecord",
-    "BacklogRecord",
-    "ConnectionRecord",
-    "ExecutionQuery",
-    "ExecutionRecord",
-    "JobQuery",
-    "JobRecord",
-    "KeyRecord",
-    "LinkRecord",
-    "SkippedRecord",
-    "Store",
-    "SubscriptionRecord",
-    "WorkerRecord",
-    "Writable",
-    "apply_one",
-    "result_of",
+    "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "BacklogRecord", "ConnectionRecord",
+    "EndRecord", "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord", "LinkRecord",
+    "SkippedRecord", "Store", "SubscriptionRecord", "Totals", "WorkerRecord", "Writable", "apply_one", "result_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -173,6 +160,23 @@ class Store(Writable, Protocol):
     async def list_tenants(self, execution_ids: Sequence[str]) -> dict[str, str]:
         """Returns the tenants of these executions, by execution id. Executions not in the ledger are left out."""
 
+    async def list_statistics(self, query: StatisticsQuery) -> list[StatisticsRow]:
+        """Returns rows of all spans that the query wants, the latest buckets first. Each ended attempt is in one row
+        of the subject "", also while rows are rolled up."""
+
+    async def list_node_reports(self, limit: int) -> list[NodeReport]:
+        """Returns the last report of each node, latest first, also of nodes that have ended within the hour."""
+
+    async def count_due_timers(self, since: int, until: int, limit: int) -> dict[str, int]:
+        """Returns by tenant how many timers are due in [since, until), the earliest first, `limit` in all."""
+
+    async def count_waiting(self, tenant: str, until: int, limit: int) -> int:
+        """Returns how many executions of a tenant could have been claimed before `until`, and were not. It counts up
+        to `limit` that run on nodes, and as many that run in workers."""
+
+    async def get_all_totals(self) -> Totals:
+        """Returns the totals of jobs of all tenants. (Those of executions are kept by tenant only, and are 0.)"""
+
     async def newest_at(self) -> int | None:
         """Returns the newest instant in the ledger: of a node's start or of an execution. None if there is none."""
 
@@ -209,6 +213,12 @@ class Store(Writable, Protocol):
 
         Redriven dead letters are left out: they may have waited for their turn.
         """
+
+    async def list_ends(self, job_id: str, since: int, until: int, limit: int, tenant: str = "") -> list[EndRecord]:
+        """Returns ended executions of a job, scheduled in [since, until), the latest first; without skipped ones."""
+
+    async def get_totals(self, tenant: str) -> Totals:
+        """Returns the totals of a tenant. They change in the transactions that change the rows they count."""
 
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
         """Returns (fingerprint, response) of an idempotent create that has succeeded before."""

@@ -132,6 +132,9 @@ class Settings(GivenTexts):
         "", read.path, "public keys that verify tokens signed with RS256 or EdDSA; read again when it changes"
     )
     jwt_issuer = Setting("duetime", read.claim, "the required issuer of a token: its iss; empty: not checked")
+    operator_tenant = Setting(
+        "", read.tenant_or_none, "the tenant whose admins see figures of all tenants; empty: with identity, nobody"
+    )
     jwt_audience = Setting("duetime", read.claim, "the required audience of a token: its aud; empty: not checked")
     tenant_keys_limit = Setting("500", read.count, "API keys of one tenant that are neither revoked nor expired")
     tenant_users_limit = Setting("100", read.count, "users of one tenant that such API keys are for")
@@ -162,6 +165,9 @@ class Settings(GivenTexts):
     metrics_port = Setting("9090", read.port, "port of the metrics; 0: off")
     metrics_token = Setting(
         "", read.metrics_token, "bearer token that clients of the metrics port need; empty: none", is_secret=True
+    )
+    health_failure_threshold = Setting(
+        "0.1", read.share, "/health is degraded if more of the executions of the last 5 minutes failed: 0 to 1"
     )
     log_level = Setting("info", read.level, "debug, info, warning or error")
 

@@ -30,6 +30,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
 _SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(?:([kmgt])i?)?b?", re.IGNORECASE)
 _ORIGIN = re.compile(r"(https?)://([a-z0-9.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?")
 _HOST = re.compile(r"(\[[0-9a-fA-F:.%]+\]|[^:\[\]]*)(:\d*)?")
+_TENANT = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -78,6 +79,23 @@ def rate(value: str) -> float:
     if number != 0 and not 0.001 <= number <= 100_000:
         raise ValueError("must be 0, or lie between 0.001 and 100000 a second")
     return number
+
+
+def share(value: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise ValueError("must lie between 0 and 1, such as 0.1 for 10 %")
+    return number
+
+
+def tenant_or_none(value: str) -> str:
+    """Returns "" for none."""
+    if value and not _TENANT.fullmatch(value):
+        raise ValueError("must have 1 to 63 of a-z, 0-9, '.', '_' and '-', and begin with a letter or digit")
+    return value
 
 
 def duration(value: str) -> float:

@@ -10,6 +10,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast
 
+from msgspec.structs import asdict
+
 from duetime.domain import worker_limits
 from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
@@ -19,8 +21,10 @@ from duetime.domain.execution import Claim
 from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
 from duetime.domain.lease import Writes
+from duetime.domain.node_report import NodeReport
 from duetime.domain.signing import SigningState
 from duetime.domain.states import State
+from duetime.domain.statistics import StatisticsQuery, StatisticsRow
 from duetime.ports.pages import PAGE_BYTES, ExpiredClaims, Page
 from duetime.ports.store import (
     AuditCheckpoint,
@@ -28,6 +32,7 @@ from duetime.ports.store import (
     AuditRecord,
     BacklogRecord,
     ConnectionRecord,
+    EndRecord,
     ExecutionQuery,
     ExecutionRecord,
     JobQuery,
@@ -36,11 +41,12 @@ from duetime.ports.store import (
     LinkRecord,
     SkippedRecord,
     SubscriptionRecord,
+    Totals,
     WorkerRecord,
 )
 from duetime.store.decoding import decode, decode_held, expired_claims, read_specs
 from duetime.store.filtering import Sql
-from duetime.store.totals import JOBS, totals_of
+from duetime.store.totals import ALL, JOBS, read_totals, totals_of
 
 T = TypeVar("T")
 Group = TypeVar("Group")  # of connections
@@ -160,6 +166,25 @@ class StoreReads(ABC, Generic[Group, Block]):
         return await self._instant(self._engine_reads, "newest_at")
 
     # For the node.
+    async def list_statistics(self, query: StatisticsQuery) -> list[StatisticsRow]:
+        block = "list_statistics" if query.tenant is None else "list_statistics_of"
+        return await self._read(self._own_reads, block, StatisticsRow, **asdict(query))
+
+    async def list_node_reports(self, limit: int) -> list[NodeReport]:
+        return await self._read(self._own_reads, "list_node_reports", NodeReport, limit=limit)
+
+    async def count_due_timers(self, since: int, until: int, limit: int) -> dict[str, int]:
+        values = {"since": since, "until": until, "limit": limit}
+        return dict(await self._read(self._own_reads, "count_due_timers", tuple[str, int], **values))
+
+    async def count_waiting(self, tenant: str, until: int, limit: int) -> int:
+        values = {"tenant": tenant, "until": until, "limit": limit}
+        (count,) = await self._read(self._people_reads, "count_waiting", int, **values)
+        return cast(int, count)
+
+    async def get_all_totals(self) -> Totals:
+        return read_totals(await self._read(self._own_reads, "get_totals", tuple[str, int], tenant=ALL))
+
     async def get_load(self) -> Load:
         (load,) = await self._read(self._own_reads, "get_load", Load)
         return cast(Load, load)
@@ -219,6 +244,14 @@ class StoreReads(ABC, Generic[Group, Block]):
 
     async def list_lateness(self, job_id: str, limit: int, tenant: str = "") -> list[int]:
         return await self._read(self._people_reads, "list_lateness", int, job=job_id, limit=limit, tenant=tenant)
+
+    async def list_ends(self, job_id: str, since: int, until: int, limit: int, tenant: str = "") -> list[EndRecord]:
+        return await self._read(
+            self._people_reads, "list_ends", EndRecord, job=job_id, since=since, until=until, limit=limit, tenant=tenant
+        )  # fmt: skip
+
+    async def get_totals(self, tenant: str) -> Totals:
+        return read_totals(await self._read(self._people_reads, "get_totals", tuple[str, int], tenant=tenant))
 
     async def get_response(self, tenant: str, idempotency_key: str) -> tuple[str, str] | None:
         row = tuple[str, str]

@@ -49,6 +49,7 @@ from duetime.domain.commands.nodes import (
     StartNode,
     StopNode,
 )
+from duetime.domain.commands.statistics import RecountJobs, ReportNode, RollUpStatistics, WriteStatistics
 from duetime.domain.commands.tenants import (
     AddKey,
     AddSubscription,
@@ -65,11 +66,12 @@ from duetime.domain.commands.tenants import (
 from duetime.domain.commands.together import Carried, OnFinish, WithNotifications
 
 __all__ = [
-    "AddExecution", "AddKey", "AddSubscription", "BeatWorkers", "CancelExecution", "CancelJob", "Carried",
-    "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes", "FenceShards",
+    "AddExecution", "AddKey", "AddSubscription", "BeatWorkers", "CancelExecution", "CancelJob", "Carried", "ChangeJob",
+    "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes", "FenceShards",
     "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob", "NewKey", "OnFinish",
-    "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutConnection", "Redrive", "Reencrypt", "ReencryptConnection",
-    "Release", "RemoveConnection", "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey", "SaveProgress",
-    "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows", "TakeProbe",
-    "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
+    "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutConnection", "RecountJobs", "Redrive", "Reencrypt",
+    "ReencryptConnection", "Release", "RemoveConnection", "RemoveSubscription", "ReportNode", "ResumeJob", "RevokeKey", "RollUpStatistics",
+    "RotateSigningKey", "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept",
+    "SweptRows", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
+    "WriteStatistics",
 ]  # fmt: skip

@@ -25,6 +25,7 @@ from duetime.store.postgres.on_housekeeping import HousekeepingCommands
 from duetime.store.postgres.on_identity import IdentityCommands
 from duetime.store.postgres.on_jobs import JobCommands
 from duetime.store.postgres.on_nodes import NodeCommands
+from duetime.store.postgres.on_statistics import StatisticsCommands
 from duetime.store.postgres.statements import SlowPathNeeded, Statements
 
 
@@ -37,7 +38,7 @@ class Applier:
         self._apply = handlers(
             self, jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
-            HousekeepingCommands(statements),
+            HousekeepingCommands(statements), StatisticsCommands(statements),
         )  # fmt: skip
 
     async def apply(

@@ -24,7 +24,7 @@ from duetime.store.postgres.blocks import load_blocks
 from duetime.store.postgres.connections import Address, close, describe
 from duetime.store.postgres.partitions import make_day
 from duetime.store.postgres.schema import migrate
-from duetime.store.totals import ALL, BYTES, JOBS
+from duetime.store.totals import ALL, BYTES, JOBS, moved_jobs
 
 CONNECT_SECONDS = 10.0
 LOCK_SECONDS = 30  # until then the server has released the locks of an interrupted copy
@@ -55,6 +55,7 @@ WANTED: dict[str, tuple[str, ...]] = {
     "subscriptions": ("id", "tenant", "created_at", "created_by", "events", "url"),
     "signing_keys": ("tenant", "version", "previous_until", "rotated_at", "rotated_by"),
     "connections": ("tenant", "name", "shown", "created_at", "created_by", "url"),
+    "statistics": ("span", "bucket_at", "tenant", "type", "subject", "node", "tally"),
     "limits": ("full_at", "tenant", "user_id", "name"),
     "audit": ("number", "tenant", "resource", "entry"),
     "audit_links": ("link", "hash"),
@@ -89,6 +90,7 @@ class Load:
         self._sql = load_blocks("promotion.sql")
         self._nodes: dict[int, int] = {}
         self._totals: Counter[tuple[str, str, int]] = Counter()
+        self._job_totals: Counter[tuple[str, str]] = Counter()
 
     async def open(self) -> None:
         """Brings the schema up to date. Raises StoreUnusable if it is newer than ours, or no server responds."""
@@ -161,8 +163,8 @@ class Load:
     def convert(self, table: str, page: Sequence[Row]) -> list[tuple[str, tuple[str, ...], list[Row]]]:
         """Converts a page of WANTED columns to rows of this database: (table, columns, rows). Does no I/O."""
         make: dict[str, Callable[[Sequence[Row]], list[Row]]] = {
-            "jobs": self._jobs, "timers": _timers, "attempts": self._attempts, "skips": _skips,
-            "progress": _progress, "chains": _chains,
+            "jobs": self._jobs, "timers": self._timers, "attempts": self._attempts, "skips": _skips,
+            "progress": _progress, "chains": _chains, "statistics": self._statistics,
         }  # fmt: skip
         if table == "executions":
             ended, opened = self._executions(page)
@@ -182,6 +184,8 @@ class Load:
         """Writes totals counted from the copied rows, so that they match."""
         rows = [(*key, SLOT, value) for key, value in sorted(self._totals.items())]
         await self._copy("counters", ("tenant", "name", "day", "slot", "value"), rows)
+        jobs = [(*key, SLOT, value) for key, value in sorted(self._job_totals.items()) if value]
+        await self._copy("job_totals", ("tenant", "status", "slot", "value"), jobs)
 
     async def list_facts(self) -> Facts:
         rows = await self._rows("list_facts", nodes=list(self._nodes.values()))
@@ -229,6 +233,15 @@ class Load:
             self._totals[ALL, BYTES, 0] += row[-2]
         return [(UUID(row[0]), *row[1:], _tags(row[-1])) for row in page]
 
+    def _timers(self, page: Sequence[Row]) -> list[Row]:
+        for (tenant, status), number in Counter((row[1], row[3]) for row in page).items():
+            self._job_totals.update(moved_jobs(tenant, None, status, number))
+        return [(UUID(row[0]), *row[1:5], bool(row[5]), *row[6:]) for row in page]
+
+    def _statistics(self, page: Sequence[Row]) -> list[Row]:
+        """A node keeps its rows apart from those of new nodes, also if its own row has been pruned."""
+        return [(*row[:5], self._nodes.get(row[5], -row[5]), row[6]) for row in page]
+
     def _executions(self, page: Sequence[Row]) -> tuple[list[Row], list[Row]]:
         """Returns rows of `executions` and `open_runs`. An open execution has its state in `open_runs` only."""
         executions: list[Row] = []
@@ -270,10 +283,6 @@ class Load:
     async def _value(self, block: str, **values: Any) -> Any:
         rows = await self._rows(block, **values)
         return rows[0][0] if rows else None
-
-
-def _timers(page: Sequence[Row]) -> list[Row]:
-    return [(UUID(row[0]), *row[1:5], bool(row[5]), *row[6:]) for row in page]
 
 
 def _skips(page: Sequence[Row]) -> list[Row]:

@@ -14,7 +14,7 @@ from duetime.domain.errors import StaleEpoch, no_job
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
 from duetime.domain.job import JobStatus
-from duetime.domain.plan import NewExecution, TimerMove
+from duetime.domain.plan import NewExecution, TimerMove, ended_jobs
 from duetime.domain.states import State, Trigger
 from duetime.domain.stored_jobs import check_run
 from duetime.store.decoding import read_target
@@ -51,9 +51,7 @@ class DueCommands:
         fired = c.Fired(stale)
         if executions:
             fired = await self._write_executions(command, executions, stale)
-        if ended := [
-            m.job_id for m in command.moves if m.next_due_at is None and not m.executions and m.job_id not in stale
-        ]:
+        if ended := ended_jobs(command.moves, stale):
             await self._db.complete_jobs(ended)
         await self._db.add_skips([skip for skip in command.skips if skip.job_id not in stale], command.now)
         return fired

@@ -85,6 +85,7 @@ class ExecutionCommands:
         row = await self._db.row("finish_timers", **timers)
         assert row is not None
         is_good = row["counted"] == len(timers["jobs"])
+        completed = row["completed"]
         has_held = has_followers = False
         try:
             if is_good and ended:
@@ -102,6 +103,7 @@ class ExecutionCommands:
             is_good = False
         if not is_good:
             raise SlowPathNeeded
+        self._count_completed(completed)
         await self._db.uncount(uncounted(ended))
         if has_held:
             await self._db.run("release_held", jobs=sorted({end.job_id for end in ended}))
@@ -114,12 +116,19 @@ class ExecutionCommands:
         self._db.pending.ended.add(ends, refused)
         self._count(ends)
         ended = [end for end in ends if end.state not in OPEN]
-        if ended and await self._db.value("finish_timers_on_slow_path", **_by_job(ended)):  # is anything held?
-            await self._db.run("release_held", jobs=sorted({end.job_id for end in ended}))
         if ended:
+            row = await self._db.row("finish_timers_on_slow_path", **_by_job(ended))
+            assert row is not None
+            self._count_completed(row["completed"])
+            if row["has_held"]:
+                await self._db.run("release_held", jobs=sorted({end.job_id for end in ended}))
             await self._db.uncount(uncounted(ended))
             await self._chains.follow(ended, command.now)
         return refused
+
+    def _count_completed(self, by_tenant: str | None) -> None:
+        if by_tenant is not None:
+            self._db.count_completed(msgspec.json.decode(by_tenant, type=dict[str, int]))
 
     def _count(self, ends: Sequence[AttemptEnd]) -> None:
         if not ends:

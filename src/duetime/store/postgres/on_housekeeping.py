@@ -3,6 +3,8 @@ jobs that ended long ago, limits that are full again and totals that are zero.""
 
 from __future__ import annotations
 
+from collections import Counter
+
 from duetime.domain import commands as c
 from duetime.domain.audit import check_pruned, sweep_entries
 from duetime.domain.capacity import loads
@@ -57,6 +59,8 @@ class HousekeepingCommands:
         rows = await self._db.rows("sweep_jobs", jobs=jobs, tag=EVENT_TAG) if jobs else []
         if rows:
             self._db.make_room(loads([row["tenant"] for row in rows], [row["size"] for row in rows], -1))
+            for (tenant, status), number in Counter((row["tenant"], row["status"]) for row in rows).items():
+                self._db.count_jobs(tenant, status, None, number)
             removed = [(row["id"], row["tenant"]) for row in rows if not row["is_notification"]]
             self._db.pending.entries.extend(sweep_entries(removed, command.now))
         return c.Swept(len(rows), page["last"] if page["number"] == command.limit else None)

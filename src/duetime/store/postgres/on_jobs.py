@@ -98,6 +98,7 @@ class JobCommands:
             "change_timer", job=command.job_id, recurs=command.recurs, due_at=command.due_at,
             restart=command.restart, status=status_after_change(timer.status),
         )  # fmt: skip
+        self._db.count_jobs(command.tenant, timer.status, status_after_change(timer.status))
         await self._db.add_skips(still_owed(command.skipped, timer.owed_from), command.now)
         await self._db.complete_jobs([command.job_id])
         return timer.version + 1
@@ -110,6 +111,7 @@ class JobCommands:
         await self._db.run(
             "set_timer", job=command.job_id, status=JobStatus.PAUSED, due_at=None, resume_at=timer.due_at
         )
+        self._db.count_jobs(command.tenant, timer.status, JobStatus.PAUSED)
         await self._db.run(
             "set_pause", job=command.job_id, by=command.by, at=command.now, reason=command.reason, now=command.now
         )
@@ -122,6 +124,7 @@ class JobCommands:
         await self._db.run(
             "set_timer", job=command.job_id, status=JobStatus.PENDING, due_at=command.due_at, resume_at=None
         )
+        self._db.count_jobs(command.tenant, timer.status, JobStatus.PENDING)
         await self._db.run("set_pause", job=command.job_id, by=None, at=None, reason=None, now=command.now)
         if command.skipped is not None:
             await self._db.add_skips([command.skipped], command.now)
@@ -133,7 +136,7 @@ class JobCommands:
     async def cancel_job(self, command: c.CancelJob) -> list[str]:
         timer = await self._db.timer(command.tenant, command.job_id)
         opened = await self._db.rows("lock_open_runs_of", job=command.job_id)
-        await self._end(command.job_id, timer.status, opened, command.now)
+        await self._end(command.tenant, command.job_id, timer.status, opened, command.now)
         await self._db.add_skips(still_owed(command.skipped, timer.owed_from), command.now)
         running = [execution_id for execution_id, state in opened if state == State.RUNNING]
         if running:
@@ -143,9 +146,12 @@ class JobCommands:
             self._db.note(command.audit, {"status": timer.status}, {"status": JobStatus.CANCELLED})
         return running
 
-    async def _end(self, job_id: str, status: str, opened: Sequence[asyncpg.Record], now: int | None) -> None:
+    async def _end(
+        self, tenant: str, job_id: str, status: str, opened: Sequence[asyncpg.Record], now: int | None
+    ) -> None:
         if status != JobStatus.CANCELLED:
             await self._db.run("set_timer", job=job_id, status=JobStatus.CANCELLED, due_at=None, resume_at=None)
+            self._db.count_jobs(tenant, status, JobStatus.CANCELLED)
             await self._chains.remove(job_id)
         waiting = [execution_id for execution_id, state in opened if state != State.RUNNING]
         if waiting:
@@ -162,12 +168,13 @@ class JobCommands:
             self._db.moved[tenant, state, day] -= count
             removed += count
         if removed == command.limit:
-            await self._end(command.job_id, status, opened, None)
+            await self._end(command.tenant, command.job_id, status, opened, None)
             if status != JobStatus.CANCELLED and command.audit is not None:
                 self._db.note(cancelled(command.audit, status))
             return True
         size = await self._db.value("purge_job", job=command.job_id)
         self._db.make_room({command.tenant: Load(-1, -int(size))})
+        self._db.count_jobs(command.tenant, status, None)
         self._db.note(command.audit)
         return False
 

@@ -15,7 +15,7 @@ from duetime.domain.capacity import UNBOUNDED, Capacity, Load, size_of
 from duetime.domain.errors import fenced, no_job
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY
-from duetime.domain.job import JobSpec
+from duetime.domain.job import JobSpec, JobStatus
 from duetime.domain.limits import LimitKey
 from duetime.domain.overlap import Uncounted
 from duetime.domain.plan import Skipped
@@ -23,7 +23,7 @@ from duetime.domain.stored_jobs import StoredTimer
 from duetime.store.blocks import COMMANDS
 from duetime.store.ended import Ended
 from duetime.store.postgres.blocks import load_blocks
-from duetime.store.totals import ALL, BYTES, JOBS
+from duetime.store.totals import ALL, BYTES, JOBS, moved_jobs
 
 _encode = msgspec.json.Encoder().encode
 
@@ -62,12 +62,14 @@ class Pending:
         self.full_at: dict[LimitKey, int] = {}  # of locked quotas that were taken from
         self.takes: dict[limits.Quota, tuple[int, int]] = {}  # from quotas that are not locked: (now, count)
         self.ended = Ended()
+        self.jobs: Counter[tuple[str, str]] = Counter()  # totals of jobs, by tenant and status
 
     def copy(self) -> Pending:
         copy = Pending()
         copy.moved, copy.entries = self.moved.copy(), self.entries.copy()
         copy.full_at, copy.takes = self.full_at.copy(), self.takes.copy()
         copy.ended = self.ended.copy()
+        copy.jobs = self.jobs.copy()
         return copy
 
 
@@ -137,6 +139,10 @@ class Statements:
         self._held = {tenant: Load(jobs, size) for tenant, jobs, size in rows}
         self.load = self._held.get(ALL, Load())
 
+    def count_jobs(self, tenant: str, before: str | None, after: str | None, number: int = 1) -> None:
+        """Changes the totals of jobs by status; the last statement writes them."""
+        self.pending.jobs.update(moved_jobs(tenant, before, after, number))
+
     def make_room(self, added: Mapping[str, Load]) -> None:
         """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room."""
         for tenant, more in added.items():
@@ -190,7 +196,12 @@ class Statements:
             await self.run("release_held", jobs=jobs)
 
     async def complete_jobs(self, job_ids: Iterable[str]) -> None:
-        await self.run("complete_jobs", jobs=sorted(set(job_ids)))
+        completed = await self.rows("complete_jobs", jobs=sorted(set(job_ids)))
+        self.count_completed(Counter(row[0] for row in completed))
+
+    def count_completed(self, by_tenant: Mapping[str, int]) -> None:
+        for tenant, number in by_tenant.items():
+            self.count_jobs(tenant, JobStatus.PENDING, JobStatus.COMPLETED, number)
 
     async def cancel_waiting(self, jobs: Sequence[str], ids: Sequence[str], reason: str, now: int | None) -> None:
         for tenant, state, day, count in await self.rows("cancel_waiting", jobs=jobs, ids=ids, reason=reason, now=now):
@@ -201,6 +212,8 @@ class Statements:
         """Subtracts executions that were counted as runs. Their timers are locked already."""
         if executions:
             jobs, numbers, or_due_ats = (list(column) for column in zip(*executions, strict=True))
+            for tenant, number in await self.rows("count_reopened", jobs=jobs, or_due_ats=or_due_ats):
+                self.count_jobs(tenant, JobStatus.COMPLETED, JobStatus.PENDING, number)
             await self.run("uncount_executions", jobs=jobs, executions=numbers, or_due_ats=or_due_ats)
 
     async def add_skips(self, skips: Sequence[Skipped], now: int) -> None:

@@ -153,8 +153,11 @@ class WriterConnection:
         pending = statements.pending
         moved = [(*key, delta) for key, delta in sorted(pending.moved.items()) if delta]
         tenants, names, days, deltas = zip(*moved, strict=True) if moved else ((), (), (), ())
+        jobs = [(*key, delta) for key, delta in sorted(pending.jobs.items()) if delta]
+        job_tenants, job_statuses, job_deltas = zip(*jobs, strict=True) if jobs else ((), (), ())
         values: dict[str, Any] = {
             "tenants": tenants, "names": names, "days": days, "deltas": deltas, "slot": self._slot,
+            "job_tenants": job_tenants, "job_statuses": job_statuses, "job_deltas": job_deltas,
             "writer": self._writer, "batch": self._batch,
         }  # fmt: skip
         if not (pending.entries or pending.full_at or pending.takes or any(statements.added)):

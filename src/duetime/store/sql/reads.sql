@@ -74,3 +74,38 @@ ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
 SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
 WHERE tenant = :tenant::text AND failures > 0
 ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
+
+-- name: get_totals
+-- One snapshot: the jobs that are PENDING are those that have no other status.
+SELECT json_build_array(status, sum(value)::bigint)::text AS row
+FROM job_totals WHERE tenant = :tenant::text GROUP BY status
+UNION ALL
+SELECT json_build_array(CASE WHEN name IN ('jobs', 'bytes') THEN name ELSE 'executions ' || name END,
+                        sum(value)::bigint)::text
+FROM counters WHERE tenant = :tenant::text GROUP BY name;
+
+-- name: list_statistics
+-- A row of a longer span counts if its bucket overlaps the time that is asked for.
+SELECT json_build_array(span, bucket_at, tenant, type, subject, node, tally::json)::text AS row FROM (
+    SELECT * FROM statistics
+    WHERE (:span::integer IS NULL OR span = :span::integer)
+      AND (span = 10000 AND bucket_at > :since::bigint - 10000 AND bucket_at < :until::bigint
+           OR span = 60000 AND bucket_at > :since::bigint - 60000 AND bucket_at < :until::bigint
+           OR span = 3600000 AND bucket_at > :since::bigint - 3600000 AND bucket_at < :until::bigint)
+      AND (:type::text IS NULL OR type = :type::text) AND (:subject::text IS NULL OR subject = :subject::text)
+    ORDER BY bucket_at DESC, tenant, type LIMIT :limit::bigint) AS s;
+
+-- name: list_statistics_of
+-- The same of one tenant.
+SELECT json_build_array(span, bucket_at, tenant, type, subject, node, tally::json)::text AS row FROM (
+    SELECT * FROM statistics
+    WHERE tenant = :tenant::text AND (:span::integer IS NULL OR span = :span::integer)
+      AND (span = 10000 AND bucket_at > :since::bigint - 10000 AND bucket_at < :until::bigint
+           OR span = 60000 AND bucket_at > :since::bigint - 60000 AND bucket_at < :until::bigint
+           OR span = 3600000 AND bucket_at > :since::bigint - 3600000 AND bucket_at < :until::bigint)
+      AND (:type::text IS NULL OR type = :type::text) AND (:subject::text IS NULL OR subject = :subject::text)
+    ORDER BY bucket_at DESC, type LIMIT :limit::bigint) AS s;
+
+-- name: list_node_reports
+SELECT json_build_array(node, at, facts::json)::text AS row FROM (
+    SELECT * FROM node_reports ORDER BY at DESC LIMIT :limit::bigint) AS r;

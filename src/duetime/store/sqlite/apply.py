@@ -21,6 +21,7 @@ from duetime.store.sqlite.on_housekeeping import HousekeepingCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
 from duetime.store.sqlite.on_jobs import JobCommands
 from duetime.store.sqlite.on_nodes import NodeCommands
+from duetime.store.sqlite.on_statistics import StatisticsCommands
 from duetime.store.sqlite.statements import Mark, Statements, page
 
 
@@ -32,7 +33,7 @@ class Applier:
         self._apply = handlers(
             self, self._jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
-            HousekeepingCommands(statements),
+            HousekeepingCommands(statements), StatisticsCommands(statements),
         )  # fmt: skip
 
     def apply(self, command: c.Command) -> Any:

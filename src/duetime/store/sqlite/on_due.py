@@ -9,7 +9,7 @@ from operator import attrgetter
 from duetime.domain import audit, overlap
 from duetime.domain import commands as c
 from duetime.domain.errors import Conflict, no_job
-from duetime.domain.plan import NewExecution, TimerMove
+from duetime.domain.plan import NewExecution, TimerMove, ended_jobs
 from duetime.domain.states import State, Trigger
 from duetime.domain.stored_jobs import check_run
 from duetime.store.decoding import read_target
@@ -56,7 +56,9 @@ class DueCommands:
         not_run = overlap.NotRun(skipped, held, decided)
         if special or decided:
             self._db.uncount(not_run.uncounted(executions, command.moves))
-            self._db.run("complete_jobs", jobs=page(not_run.jobs(executions)))
+            self._db.complete_jobs(not_run.jobs(executions))
+        if ended := ended_jobs(command.moves, stale):
+            self._db.complete_jobs(ended)
         self._db.add_skips([skip for skip in command.skips if skip.job_id not in stale], command.now)
         return c.Fired(stale, not_run.ids, to_cancel, not_run.skipped)
 

@@ -67,6 +67,7 @@ class ExecutionCommands:
         if ends:
             self._db.run("finish_attempts", node=command.node)
             self._db.run("finish_timers")
+            self._db.complete_finished()
             self._db.uncount(uncounted(ends))
             ended: Counter[tuple[str, str]] = Counter(map(_tenant_and_state, ends))
             moved = ended.copy()
@@ -128,6 +129,6 @@ class ExecutionCommands:
         self._db.run("cancel_waiting_by_id", ids=ids, reason="cancelled", now=command.now)
         self._db.count({(command.tenant, state): -1, (command.tenant, State.CANCELLED): 1})
         self._db.release_held([job_id])
-        self._db.run("complete_jobs", jobs=page([job_id]))
+        self._db.complete_jobs([job_id])
         self._db.note(command.audit, {"state": state}, {"state": State.CANCELLED})
         return State.CANCELLED

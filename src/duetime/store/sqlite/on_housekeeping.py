@@ -3,6 +3,7 @@ jobs that ended long ago, limits that are full again and totals that are zero.""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +51,9 @@ class HousekeepingCommands:
         for name in ("sweep_links", "sweep_timers", "sweep_jobs"):
             self._db.run(name, jobs=ids)
         self._db.make_room(loads([row[1] for row in rows], [row[2] for row in rows], -1))
-        removed = [(job_id, tenant) for job_id, tenant, _, is_notification in rows if not is_notification]
+        for (tenant, status), number in Counter((row[1], row[4]) for row in rows).items():
+            self._db.count_jobs(tenant, status, None, number)
+        removed = [(job_id, tenant) for job_id, tenant, _, is_notification, _ in rows if not is_notification]
         self._db.entries.extend(sweep_entries(removed, now))
 
     def sweep_limits(self, command: c.SweepLimits) -> c.SweptRows:

@@ -100,8 +100,9 @@ class JobCommands:
             "change_timer", job=command.job_id, recurs=command.recurs, due_at=command.due_at,
             restart=command.restart, status=status_after_change(timer.status),
         )  # fmt: skip
+        self._db.count_jobs(command.tenant, timer.status, status_after_change(timer.status))
         self._db.add_skips(still_owed(command.skipped, timer.owed_from), command.now)
-        self._db.run("complete_jobs", jobs=page([command.job_id]))
+        self._db.complete_jobs([command.job_id])
         return timer.version + 1
 
     def pause_job(self, command: c.PauseJob) -> JobStatus:
@@ -110,6 +111,7 @@ class JobCommands:
             return JobStatus.PAUSED
         check_pause(timer, command.job_id)
         self._db.run("set_timer", job=command.job_id, status=JobStatus.PAUSED, due_at=None, resume_at=timer.due_at)
+        self._db.count_jobs(command.tenant, timer.status, JobStatus.PAUSED)
         self._db.run(
             "set_pause", job=command.job_id, by=command.by, at=command.now, reason=command.reason, now=command.now
         )
@@ -120,10 +122,11 @@ class JobCommands:
         timer = self._db.timer(command.tenant, command.job_id)
         check_resume(timer, command)
         self._db.run("set_timer", job=command.job_id, status=JobStatus.PENDING, due_at=command.due_at, resume_at=None)
+        self._db.count_jobs(command.tenant, timer.status, JobStatus.PENDING)
         self._db.run("set_pause", job=command.job_id, by=None, at=None, reason=None, now=command.now)
         if command.skipped is not None:
             self._db.add_skips([command.skipped], command.now)
-        self._db.run("complete_jobs", jobs=page([command.job_id]))
+        self._db.complete_jobs([command.job_id])
         now_is = JobStatus(self._db.timer(command.tenant, command.job_id).status)
         self._db.note(command.audit, {"status": timer.status}, {"status": now_is})
         return now_is
@@ -141,6 +144,7 @@ class JobCommands:
     def _end(self, tenant: str, job_id: str, status: str, now: int | None) -> None:
         if status != JobStatus.CANCELLED:
             self._db.run("set_timer", job=job_id, status=JobStatus.CANCELLED, due_at=None, resume_at=None)
+            self._db.count_jobs(tenant, status, JobStatus.CANCELLED)
             self._chains.remove(job_id)
         waiting = dict(self._db.rows("count_waiting_of_job", job=job_id))
         if waiting:
@@ -163,6 +167,7 @@ class JobCommands:
             self._db.run(name, job=command.job_id)
         self._chains.remove(command.job_id)
         self._db.make_room({command.tenant: Load(-1, -size)})
+        self._db.count_jobs(command.tenant, status, None)
         self._db.note(command.audit)
         return False
 

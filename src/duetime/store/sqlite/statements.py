@@ -12,6 +12,7 @@ import msgspec
 from duetime.domain import audit, limits
 from duetime.domain.capacity import Capacity, Load
 from duetime.domain.errors import StaleEpoch, StaleWrite, fenced, no_job
+from duetime.domain.job import JobStatus
 from duetime.domain.limits import LimitKey
 from duetime.domain.overlap import Uncounted
 from duetime.domain.plan import Skipped
@@ -19,7 +20,7 @@ from duetime.domain.stored_jobs import StoredTimer
 from duetime.store.blocks import COMMANDS
 from duetime.store.ended import Ended
 from duetime.store.sqlite.blocks import load_blocks
-from duetime.store.totals import ALL, BYTES, JOBS
+from duetime.store.totals import ALL, BYTES, JOBS, moved_jobs
 
 _encode = msgspec.json.Encoder().encode
 
@@ -111,8 +112,12 @@ class Statements:
             self.run("add_skips", skips=page(skips), now=now)
 
     def uncount(self, executions: Sequence[Uncounted]) -> None:
-        if executions:
-            self.run("uncount_executions", jobs=page(executions))
+        if not executions:
+            return
+        jobs = page(executions)
+        for tenant, number in self.rows("count_reopened", jobs=jobs):
+            self.count_jobs(tenant, JobStatus.COMPLETED, JobStatus.PENDING, number)
+        self.run("uncount_executions", jobs=jobs)
 
     def remove_executions(self, ids: str) -> int:
         """Removes executions with their attempts and progress. Returns how many there were."""
@@ -136,6 +141,22 @@ class Statements:
         for (tenant, name), delta in deltas.items():
             if delta:
                 self.run("add_to_counter", tenant=tenant, name=name, delta=delta)
+
+    def count_jobs(self, tenant: str, before: str | None, after: str | None, number: int = 1) -> None:
+        """Changes the totals of jobs by status, in the same transaction as the timers that they count."""
+        for (of, status), delta in moved_jobs(tenant, before, after, number).items():
+            self.run("add_to_job_total", tenant=of, status=status, delta=delta)
+
+    def complete_jobs(self, job_ids: Iterable[str]) -> None:
+        self._completed(self.rows("complete_jobs", jobs=page(list(job_ids))))
+
+    def complete_finished(self) -> None:
+        """Completes the jobs of the page of a Finish that have nothing left to run."""
+        self._completed(self.rows("complete_finished"))
+
+    def _completed(self, rows: Sequence[tuple[str]]) -> None:
+        for (tenant,), number in Counter(rows).items():
+            self.count_jobs(tenant, JobStatus.PENDING, JobStatus.COMPLETED, number)
 
     def make_room(self, added: Mapping[str, Load]) -> None:
         """Adds to (or subtracts from) each tenant's jobs and bytes. Raises InsufficientStorage if there is no room."""

@@ -28,6 +28,13 @@ WITH counted AS (
     FROM unnest(:tenants::text[], :names::text[], :days::integer[], :deltas::bigint[]) AS p (tenant, name, day, value)
     ORDER BY p.tenant, p.name, p.day
     ON CONFLICT (tenant, name, day, slot) DO UPDATE SET value = c.value + excluded.value
+),
+classed AS (
+    INSERT INTO job_totals AS j (tenant, status, slot, value)
+    SELECT p.tenant, p.status, :slot::smallint, p.value
+    FROM unnest(:job_tenants::text[], :job_statuses::text[], :job_deltas::bigint[]) AS p (tenant, status, value)
+    ORDER BY p.tenant, p.status
+    ON CONFLICT (tenant, status, slot) DO UPDATE SET value = j.value + excluded.value
 )
 INSERT INTO commits AS c (writer, batch) VALUES (:writer::uuid, :batch::bigint)
 ON CONFLICT (writer) DO UPDATE SET batch = excluded.batch, at = now();
@@ -42,6 +49,13 @@ WITH counted AS (
     FROM unnest(:tenants::text[], :names::text[], :days::integer[], :deltas::bigint[]) AS p (tenant, name, day, value)
     ORDER BY p.tenant, p.name, p.day
     ON CONFLICT (tenant, name, day, slot) DO UPDATE SET value = c.value + excluded.value
+),
+classed AS (
+    INSERT INTO job_totals AS j (tenant, status, slot, value)
+    SELECT p.tenant, p.status, :slot::smallint, p.value
+    FROM unnest(:job_tenants::text[], :job_statuses::text[], :job_deltas::bigint[]) AS p (tenant, status, value)
+    ORDER BY p.tenant, p.status
+    ON CONFLICT (tenant, status, slot) DO UPDATE SET value = j.value + excluded.value
 ),
 limited AS (
     UPDATE limits AS l SET full_at = p.full_at

@@ -95,6 +95,14 @@ INSERT INTO open_runs (job, execution, scheduled_at, endpoint, due_at, extra, at
                        trigger, tenant)
 SELECT job, id, scheduled_at, endpoint, scheduled_at, 0, 0, 0, priority, true, 'QUEUED', trigger, tenant FROM decided;
 
+-- name: count_reopened
+-- Returns by tenant how many jobs `uncount_executions`, which follows, makes PENDING again. Their timers are locked.
+SELECT t.tenant, count(*)
+FROM (SELECT DISTINCT job FROM unnest(:jobs::uuid[], :or_due_ats::bigint[]) AS p (job, or_due_at) WHERE or_due_at IS NOT NULL) AS u
+JOIN timers AS t ON t.job = u.job
+WHERE t.status = 'COMPLETED' AND t.recurs
+GROUP BY t.tenant;
+
 -- name: uncount_executions
 -- Subtracts executions that do not count, by job. If they were to be the last, the job is due again, at `or_due_at`; a
 -- paused job is due then when it is resumed. A job that no longer recurs, after a change, is not due again. The timers

@@ -150,18 +150,24 @@ WITH counted AS (
         busy_ms = t.busy_ms + p.busy_ms, last_run_at = coalesce(p.last_run_at, t.last_run_at),
         last_state = coalesce(p.last_state, t.last_state),
         status = CASE WHEN t.due_at IS NULL AND t.status = 'PENDING' AND p.last_state IS NOT NULL THEN 'COMPLETED' ELSE t.status END
-    FROM (SELECT job, coalesce(runs, :same_runs::integer) AS runs, coalesce(successes, :same_successes::integer) AS successes,
-                 coalesce(failures, :same_failures::integer) AS failures, coalesce(busy_ms, :same_busy_ms::bigint) AS busy_ms,
-                 coalesce(last_run_at, :same_last_run_ats::bigint) AS last_run_at,
-                 coalesce(last_state, :same_last_states::text) AS last_state
+    FROM (SELECT u.job, o.status AS was, coalesce(u.runs, :same_runs::integer) AS runs, coalesce(u.successes, :same_successes::integer) AS successes,
+                 coalesce(u.failures, :same_failures::integer) AS failures, coalesce(u.busy_ms, :same_busy_ms::bigint) AS busy_ms,
+                 coalesce(u.last_run_at, :same_last_run_ats::bigint) AS last_run_at,
+                 coalesce(u.last_state, :same_last_states::text) AS last_state
           FROM unnest(:jobs::uuid[], :runs::integer[], :successes::integer[], :failures::integer[], :busy_ms::bigint[],
                       :last_run_ats::bigint[], :last_states::text[])
                AS u (job, runs, successes, failures, busy_ms, last_run_at, last_state)
-          ORDER BY job) AS p
-    WHERE t.job = p.job
-    RETURNING t.due_at IS NULL AND t.status = 'COMPLETED' AS is_completed
-)
-SELECT count(*) AS counted, coalesce(bool_or(is_completed), false) AS any_completed FROM counted;
+          JOIN timers AS o ON o.job = u.job
+          ORDER BY u.job) AS p
+    -- `was` is from the statement's snapshot: a row whose status another transaction has changed since is not written, and
+    -- the page takes the slow path. (IS TRUE keeps the planner from a join by status.)
+    WHERE t.job = p.job AND (t.status = p.was) IS TRUE
+    RETURNING t.tenant, t.due_at IS NULL AND t.status = 'COMPLETED' AS is_completed, t.status <> p.was AS is_new
+),
+completed AS (SELECT tenant, count(*) AS number FROM counted WHERE is_new GROUP BY tenant)
+SELECT count(*) AS counted, coalesce(bool_or(is_completed), false) AS any_completed,
+       (SELECT json_object_agg(tenant, number)::text FROM completed) AS completed
+FROM counted;
 
 -- name: end_executions
 -- The fence: only the latest claim may write.
@@ -306,9 +312,13 @@ WITH counted AS (
     FROM unnest(:jobs::uuid[], :runs::integer[], :successes::integer[], :failures::integer[], :busy_ms::bigint[],
                 :last_run_ats::bigint[], :last_states::text[])
          AS p (job, runs, successes, failures, busy_ms, last_run_at, last_state)
+    JOIN timers AS o ON o.job = p.job
     WHERE t.job = p.job
-)
-SELECT EXISTS (SELECT 1 FROM open_runs WHERE held) AS has_held;
+    RETURNING t.tenant, t.status <> o.status AS is_new
+),
+completed AS (SELECT tenant, count(*) AS number FROM counted WHERE is_new GROUP BY tenant)
+SELECT EXISTS (SELECT 1 FROM open_runs WHERE held) AS has_held,
+       (SELECT json_object_agg(tenant, number)::text FROM completed) AS completed;
 
 -- name: has_held
 SELECT EXISTS (SELECT 1 FROM open_runs WHERE held);

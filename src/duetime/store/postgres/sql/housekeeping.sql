@@ -135,7 +135,7 @@ SELECT tenant, state, (scheduled_at / 86400000)::integer AS day, count(*) FROM g
 -- name: sweep_jobs
 -- A separate statement: nothing can be added to these jobs after their timers are locked.
 WITH gone AS MATERIALIZED (
-    SELECT t.job FROM timers AS t
+    SELECT t.job, t.status FROM timers AS t
     WHERE t.job = ANY (:jobs::uuid[])
       AND NOT EXISTS (SELECT 1 FROM executions AS e WHERE e.job = t.job OFFSET 0)
       AND NOT EXISTS (SELECT 1 FROM skips AS s WHERE s.job = t.job OFFSET 0)
@@ -143,7 +143,7 @@ WITH gone AS MATERIALIZED (
 linked AS (DELETE FROM chains AS c USING gone AS g WHERE c.job = g.job),
 timed AS (DELETE FROM timers AS t USING gone AS g WHERE t.job = g.job)
 DELETE FROM jobs AS j USING gone AS g WHERE j.id = g.job
-RETURNING j.id::text, j.tenant, j.size, coalesce(j.tags ? :tag::text, false) AS is_notification;
+RETURNING j.id::text, j.tenant, j.size, g.status, coalesce(j.tags ? :tag::text, false) AS is_notification;
 
 -- name: sweep_limits
 -- Skips limits that another transaction is using.

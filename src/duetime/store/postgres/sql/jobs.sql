@@ -54,7 +54,8 @@ RETURNING p.tenant, p.size - p.old_size;
 -- Completes the jobs that have no due instant and no open execution. Their timers are locked.
 UPDATE timers AS t SET status = 'COMPLETED'
 WHERE t.job = ANY (:jobs::uuid[]) AND t.status = 'PENDING' AND t.due_at IS NULL
-  AND NOT EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = t.job);
+  AND NOT EXISTS (SELECT 1 FROM open_runs AS o WHERE o.job = t.job)
+RETURNING t.tenant;
 
 -- name: add_skips
 INSERT INTO skips (job, tenant, first_at, until_at, count, reason, decided_at)

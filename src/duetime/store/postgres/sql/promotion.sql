@@ -50,7 +50,8 @@ WHERE (SELECT count(*) FROM nodes WHERE id = ANY (:nodes::integer[])) < cardinal
 LIMIT 1;
 
 -- name: empty
-TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, limits;
+TRUNCATE jobs, timers, executions, open_runs, attempts, progress, chains, skips, counters, idempotency_keys, api_keys, subscriptions, signing_keys, connections, limits,
+         statistics, node_reports, job_totals;
 
 -- name: empty_audit
 -- Only the promoted entries: entries of changes that were made here stay.
@@ -80,6 +81,9 @@ UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
 UNION ALL SELECT 'signing keys', count(*) FROM signing_keys
 UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
+UNION ALL SELECT 'statistics', count(*) FROM statistics
+UNION ALL SELECT CASE WHEN tenant = '' THEN 'jobs in all ' ELSE 'job total ' END || status, sum(value)::bigint
+FROM job_totals GROUP BY 1 HAVING sum(value) <> 0
 UNION ALL SELECT 'audit entries', count(*) FROM audit WHERE chain = -1
 UNION ALL SELECT 'audit links', count(*) FROM audit_links WHERE chain = -1
 UNION ALL SELECT 'audit checkpoints', count(*) FROM audit_checkpoints WHERE chain = -1

@@ -263,3 +263,34 @@ SELECT json_build_array(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, c
     SELECT json_agg(json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
         SELECT * FROM circuits WHERE changed_in >= :since::bigint::text::xid8
         ORDER BY changed_in LIMIT :limit::bigint) AS c), '[]'))::text AS row;
+
+-- name: count_due_timers
+-- Reads up to :limit timers of each shard, and counts the first :limit of them.
+SELECT json_build_array(t.tenant, count(*))::text AS row FROM (
+    SELECT n.tenant FROM generate_series(0, 63) AS s (shard)
+    CROSS JOIN LATERAL (SELECT v.tenant, v.due_at FROM timers AS v
+                        WHERE v.shard = s.shard::smallint AND v.due_at >= :since::bigint AND v.due_at < :until::bigint
+                        ORDER BY v.due_at LIMIT :limit::bigint) AS n
+    LIMIT :limit::bigint) AS t
+GROUP BY t.tenant;
+
+-- name: count_waiting
+SELECT ((SELECT count(*) FROM (
+            SELECT 1 FROM open_runs AS o
+            WHERE o.tenant = :tenant::text AND o.due_at < :until::bigint
+              AND o.state <> 'RUNNING' AND NOT o.held AND o.endpoint >= 0 AND o.attempt >= 0
+            LIMIT :limit::bigint) AS n)
+      + (SELECT count(*) FROM (
+            SELECT o.due_at FROM generate_series(0, 9) AS p (priority)
+            CROSS JOIN LATERAL (SELECT v.due_at FROM open_runs AS v
+                                WHERE v.tenant = :tenant::text AND v.priority = p.priority::smallint AND v.endpoint < 0
+                                  AND v.state <> 'RUNNING' AND NOT v.held LIMIT :limit::bigint) AS o
+            LIMIT :limit::bigint) AS w
+         WHERE w.due_at < :until::bigint))::text AS row;
+
+-- name: list_ends
+SELECT json_build_array(scheduled_at, started_at, ended_at, state, trigger)::text AS row FROM (
+    SELECT * FROM executions
+    WHERE job = :job::uuid AND scheduled_at >= :since::bigint AND scheduled_at < :until::bigint
+      AND state IS NOT NULL AND state <> 'SKIPPED'
+    ORDER BY scheduled_at DESC, extra DESC LIMIT :limit::bigint) AS e;

@@ -6,6 +6,10 @@
 INSERT INTO counters (tenant, name, value) VALUES (:tenant, :name, :delta)
 ON CONFLICT DO UPDATE SET value = value + excluded.value;
 
+-- name: add_to_job_total
+INSERT INTO job_totals (tenant, status, value) VALUES (:tenant, :status, :delta)
+ON CONFLICT DO UPDATE SET value = value + excluded.value;
+
 -- name: add_to_loads
 -- Returns the new totals of the tenant and of all tenants: a separate read would cost as much as the write.
 INSERT INTO counters (tenant, name, value)

@@ -14,14 +14,9 @@ FROM jsonb_each(:moves) AS m LEFT JOIN timers AS t ON t.job = unhex(m.value ->> 
 WHERE t.due_at IS NOT m.value ->> 1 OR t.version IS NOT m.value ->> 2;
 
 -- name: fire_timers
--- Differs from the PostgreSQL version in that it also completes jobs that have no run left; PostgreSQL does that after
--- it, with `complete_jobs`.
 -- Moves only timers that are still as the plan read them; the caller counts how many moved.
 UPDATE timers
-SET due_at = m.next_due_at, fired = fired + m.executions,
-    status = CASE WHEN m.next_due_at IS NULL AND m.executions = 0 AND NOT EXISTS (
-        SELECT 1 FROM executions AS e
-        WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END
+SET due_at = m.next_due_at, fired = fired + m.executions
 FROM (
     SELECT unhex(value ->> 0, '-') AS job, value ->> 1 AS due_at, value ->> 2 AS version, value ->> 3 AS next_due_at,
            value ->> 4 AS executions
@@ -75,6 +70,14 @@ SELECT unhex(value ->> 0, '-'), unhex(value ->> 1, '-'), value ->> 2, value ->> 
 FROM jsonb_each(:executions)
 WHERE true
 ON CONFLICT DO NOTHING;
+
+-- name: count_reopened
+-- Returns by tenant how many jobs `uncount_executions`, which follows, makes PENDING again.
+SELECT t.tenant, count(*)
+FROM (SELECT DISTINCT unhex(value ->> 0, '-') AS job FROM json_each(:jobs) WHERE value ->> 2 IS NOT NULL) AS u
+JOIN timers AS t ON t.job = u.job
+WHERE t.status = 'COMPLETED' AND t.recurs
+GROUP BY t.tenant;
 
 -- name: uncount_executions
 -- Subtracts executions that do not count, by job. If they were to be the last, the job is due again, at `or_due_at`; a

@@ -3,7 +3,8 @@
 -- name: count_rows
 SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT count(*) FROM executions)
      + (SELECT count(*) FROM attempts) + (SELECT count(*) FROM progress) + (SELECT count(*) FROM skips) + (SELECT count(*) FROM chains) + (SELECT count(*) FROM idempotency_keys)
-     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM signing_keys) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
+     + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM signing_keys) + (SELECT count(*) FROM limits)
+     + (SELECT count(*) FROM statistics) + (SELECT count(*) FROM audit)
      + (SELECT count(*) FROM audit_links) + (SELECT count(*) FROM audit_checkpoints);
 
 -- name: get_first_from
@@ -31,6 +32,9 @@ UNION ALL SELECT 'subscriptions', count(*) FROM subscriptions
 UNION ALL SELECT 'signing keys', count(*) FROM signing_keys
 UNION ALL SELECT 'connections', count(*) FROM connections
 UNION ALL SELECT 'limits', count(*) FROM limits
+UNION ALL SELECT 'statistics', count(*) FROM statistics
+UNION ALL SELECT 'job total ' || status, count(*) FROM timers WHERE status <> 'PENDING' GROUP BY status
+UNION ALL SELECT 'jobs in all ' || status, count(*) FROM timers WHERE status <> 'PENDING' GROUP BY status
 UNION ALL SELECT 'audit entries', count(*) FROM audit
 UNION ALL SELECT 'audit links', count(*) FROM audit_links
 UNION ALL SELECT 'audit checkpoints', count(*) FROM audit_checkpoints

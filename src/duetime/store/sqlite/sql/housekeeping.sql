@@ -65,7 +65,7 @@ SELECT uuid_text(last), number FROM (
     FROM (SELECT id FROM jobs WHERE id > unhex(:after, '-') ORDER BY id LIMIT :limit));
 
 -- name: list_to_sweep
-SELECT uuid_text(j.id), j.tenant, j.size, json_type(j.spec, '$.tags."' || :tag || '"') IS NOT NULL
+SELECT uuid_text(j.id), j.tenant, j.size, json_type(j.spec, '$.tags."' || :tag || '"') IS NOT NULL, t.status
 FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
 WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')
   AND j.key IS NULL AND (t.status = 'CANCELLED' OR t.status = 'COMPLETED' AND t.recurs = 0)
@@ -75,7 +75,7 @@ WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')
 
 -- name: list_delivered
 -- Returns notifications that their only run has delivered: they are removed with their history.
-SELECT uuid_text(j.id), j.tenant, j.size, 1
+SELECT uuid_text(j.id), j.tenant, j.size, 1, t.status
 FROM jobs AS j CROSS JOIN timers AS t ON t.job = j.id
 WHERE j.id > unhex(:after, '-') AND j.id <= unhex(:last, '-')
   AND j.key IS NULL AND t.status = 'COMPLETED' AND t.recurs = 0 AND t.last_state = 'COMPLETED' AND t.runs = 1

@@ -46,7 +46,8 @@ UPDATE jobs SET size = :size, spec = :spec WHERE id = unhex(:job, '-');
 UPDATE timers SET status = 'COMPLETED'
 WHERE job IN (SELECT unhex(value, '-') FROM jsonb_each(:jobs)) AND status = 'PENDING' AND due_at IS NULL
   AND NOT EXISTS (
-      SELECT 1 FROM executions AS e WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING'));
+      SELECT 1 FROM executions AS e WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING'))
+RETURNING tenant;
 
 -- name: add_skips
 INSERT INTO skips (job, tenant, first_at, until_at, count, reason, decided_at)

@@ -261,3 +261,30 @@ SELECT json_array((SELECT last FROM circuit_changes), json((
 SELECT json_array((SELECT last FROM circuit_changes), json((
     SELECT json_group_array(json_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
         SELECT * FROM circuits WHERE changed > :since ORDER BY changed LIMIT :limit)))) AS row;
+
+-- name: count_due_timers
+-- Differs from the PostgreSQL version in that one index has the timers of all shards.
+SELECT json_array(tenant, count(*)) AS row FROM (
+    SELECT tenant FROM timers INDEXED BY timers_due
+    WHERE due_at IS NOT NULL AND due_at >= :since AND due_at < :until ORDER BY due_at LIMIT :limit)
+GROUP BY tenant;
+
+-- name: count_waiting
+SELECT (SELECT count(*) FROM (
+           SELECT 1 FROM executions AS e INDEXED BY executions_waiting_of
+           WHERE e.tenant = :tenant AND e.due_at < :until
+             AND e.state IN ('QUEUED', 'RETRYING') AND e.held = 0 AND e.endpoint >= 0
+           LIMIT :limit))
+     + (SELECT count(*) FROM (
+           SELECT e.due_at FROM json_each('[9,8,7,6,5,4,3,2,1,0]') AS p
+           CROSS JOIN executions AS e INDEXED BY executions_waiting_at
+           ON e.tenant = :tenant AND e.priority = p.value AND e.endpoint < 0
+           WHERE e.state IN ('QUEUED', 'RETRYING') AND e.held = 0
+           LIMIT :limit) AS w
+        WHERE w.due_at < :until) AS row;
+
+-- name: list_ends
+SELECT json_array(scheduled_at, started_at, ended_at, state, trigger) AS row FROM executions
+WHERE job = unhex(:job, '-') AND scheduled_at >= :since AND scheduled_at < :until
+  AND state NOT IN ('QUEUED', 'RUNNING', 'RETRYING', 'SKIPPED')
+ORDER BY scheduled_at DESC, extra DESC LIMIT :limit;
