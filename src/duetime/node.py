@@ -77,7 +77,7 @@ class Node:
             lambda generation, seconds: self._telemetry.emit(GarbageCollected(generation, seconds))
         )
         self._telemetry.subscribe(LoopLagged, lambda _: self._pauses.drain())
-        store.on_commit(lambda commands, seconds: emit(Committed(commands, seconds)))
+        store.on_commit(lambda commands, seconds: self._telemetry.emit(Committed(commands, seconds)))
         self._vault = open_vault(settings.encryption_keys, None if settings.database_url else settings.data)
         self._tiers = make_tier_limits(settings)
         self._metrics = Metrics(self._telemetry)

@@ -70,8 +70,8 @@ __all__ = [
     "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes", "FenceShards",
     "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob", "NewKey", "OnFinish",
     "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutConnection", "RecountJobs", "Redrive", "Reencrypt",
-    "ReencryptConnection", "Release", "RemoveConnection", "RemoveSubscription", "ReportNode", "ResumeJob", "RevokeKey", "RollUpStatistics",
-    "RotateSigningKey", "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept",
-    "SweptRows", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
-    "WriteStatistics",
+    "ReencryptConnection", "Release", "RemoveConnection", "RemoveSubscription", "ReportNode", "ResumeJob", "RevokeKey",
+    "RollUpStatistics", "RotateSigningKey", "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs",
+    "SweepLimits", "Swept", "SweptRows", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed",
+    "WithNotifications", "WriteStatistics",
 ]  # fmt: skip
