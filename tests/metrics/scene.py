@@ -27,9 +27,16 @@ READINGS = Readings(
 Samples = dict[str, float]
 
 
+class StrictTelemetry(Telemetry):
+    """A subscriber that fails makes its test fail. (A node logs it.)"""
+
+    def _note(self, kind: type[Emitted], error: Exception) -> None:
+        raise error
+
+
 class Scene:
     def __init__(self) -> None:
-        self.telemetry = Telemetry()
+        self.telemetry = StrictTelemetry()
         self.metrics = Metrics(self.telemetry)
         self.readings = READINGS
 

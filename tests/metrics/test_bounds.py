@@ -74,3 +74,11 @@ def test_names_of_tenants_are_escaped() -> None:
     name = 'a"b\\c\nd'
     scene.read(waiting_on_node={"due": {name: 5}})
     assert f'duetime_executions_waiting{{stage="due",tenant="{name}"}}' in scene.samples()
+
+
+def test_methods_and_routes_that_do_not_exist_are_one_series() -> None:
+    scene = Scene()
+    for number in range(10):
+        scene.emit(e.RequestServed(f"METHOD{number}", "", 404, 0.1))
+    found = {name: value for name, value in scene.samples().items() if name.startswith("duetime_api_requests_total")}
+    assert found == {'duetime_api_requests_total{method="other",route="none",status="404"}': 10}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 
 import pytest
@@ -27,6 +28,14 @@ def test_classic_buckets_are_cumulative_and_their_bounds_belong_to_them() -> Non
     assert buckets == {"0.25": 2, "0.5": 3, "1.0": 4, "2.0": 4, "4.0": 5, "+Inf": 6}
     rest = {s.name: s.value for s in lag.collect().samples if not s.name.endswith("_bucket")}
     assert rest == {"duetime_lag_seconds_count": 6, "duetime_lag_seconds_sum": pytest.approx(14.5000001)}
+
+
+@pytest.mark.parametrize("exponent", range(-10, 13))
+def test_a_value_a_hair_above_a_bound_is_not_counted_below_it(exponent: int) -> None:
+    family = Distribution("x_seconds", "Help.", exponents=[exponent])
+    family.of().observe(2.0**exponent)
+    family.of().observe(math.nextafter(2.0**exponent, math.inf))
+    assert [s.value for s in family.collect().samples if s.name.endswith("_bucket")] == [1, 2]
 
 
 def test_observations_are_the_same_whether_they_were_put_into_buckets_early_or_late() -> None:
