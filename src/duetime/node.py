@@ -105,6 +105,7 @@ class Node:
         self._keyring = Keyring(self._store, self._engine.clock)
         self._limiter = Limiter(self._store, self._engine.clock, self._tiers)
         self._bodies = HeldBodies()
+        self._is_stopping = False
 
     def _keys_of(self, tenant: str) -> tuple[bytes, ...]:
         """Returns the keys that sign a request of this tenant now."""
@@ -221,6 +222,8 @@ class Node:
             cluster=self._cluster,
             health=engine.health,
             readings=engine.readings,
+            facts=engine.facts,
+            is_stopping=lambda: self._is_stopping,
         )
 
     def _context(self) -> ApiContext:
@@ -256,9 +259,10 @@ class Node:
             ),
             rules=self._rules,
             forget_key=self._keyring.forget,
-            operator_tenant=settings.operator_tenant,
             derive_keys=self._signing.derive,
             bodies=self._bodies,
+            operator_tenant=settings.operator_tenant,
+            failure_threshold=settings.health_failure_threshold,
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:
@@ -284,6 +288,7 @@ class Node:
             if asked.is_set():
                 self._limit.hurry()
                 self._engine.stop_waiting()
+            self._is_stopping = True
             self._limit.begin()
             self._watchdog.end_in(self._limit.left() + GRACE_SECONDS)
             asked.set()

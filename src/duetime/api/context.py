@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from duetime.api.cache import Moments
 from duetime.api.http.held_bodies import HeldBodies
 from duetime.api.http.starts import TenantTurns
 from duetime.api.streams import Streams
@@ -21,6 +22,7 @@ from duetime.domain.identity import Caller
 from duetime.domain.job import JobType
 from duetime.domain.lease import ClockState, Standing, View
 from duetime.domain.limits import Quota, TierLimits
+from duetime.domain.node_report import NodeFacts
 from duetime.domain.signing import SigningState
 from duetime.domain.weights import LIGHT_BYTES
 from duetime.events import EventHub
@@ -29,6 +31,7 @@ from duetime.ports.logs import LogStore
 from duetime.ports.store import Store, SubscriptionRecord, apply_one
 from duetime.ports.vault import Vault
 from duetime.ports.worker_gateway import WorkerGateway
+from duetime.settings.table import DEFAULTS
 from duetime.telemetry.emitted import JobRefused, NotificationRefused
 from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.prometheus.metrics import Metrics
@@ -51,6 +54,10 @@ class ClusterState(msgspec.Struct, frozen=True):
     clock_offset: int | None = None  # ms ahead of the database's clock; None: there is no other clock
 
 
+def never() -> bool:
+    return False
+
+
 class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's functions for routes. A lost lease ends a term of the engine: each call goes to the current term."""
 
@@ -65,6 +72,8 @@ class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
     cluster: Callable[[], ClusterState]
     health: Callable[[], dict[str, str]]
     readings: Callable[[], EngineReadings]
+    facts: Callable[[], NodeFacts]  # what this node tells the others about itself
+    is_stopping: Callable[[], bool] = never
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,10 +111,12 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     rules: CreationRules
     forget_key: Callable[[str], None]  # drops a revoked API key from the cache
     derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; empty: no signing
-    operator_tenant: str = ""  # the setting OPERATOR_TENANT
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     streams: Streams = msgspec.field(default_factory=Streams)
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
+    moments: Moments = msgspec.field(default_factory=Moments)
+    operator_tenant: str = ""
+    failure_threshold: float = DEFAULTS.health_failure_threshold
 
     async def apply(self, command: Command[T], then: tuple[Command, ...] = ()) -> T:
         """Applies a command. Returns its result, or raises its refusal. `then`: commands applied if it succeeds."""

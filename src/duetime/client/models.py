@@ -28,13 +28,24 @@ from duetime.wire.executions import ExecutionDetail, Logs, QueuedRun, Redriven
 from duetime.wire.executions import ExecutionList as ExecutionPage
 from duetime.wire.executions import ExecutionView as Execution
 from duetime.wire.executions import SkippedView as Skipped
-from duetime.wire.health import Health, JobsHealth, MemoryHealth
+from duetime.wire.health import Health, JobsHealth, MemoryHealth, NodeHealth, Readiness
 from duetime.wire.identity import KeyList, KeyMessage, MadeKey
 from duetime.wire.identity import KeyView as Key
 from duetime.wire.jobs import BatchResult, Coming, JobGlance, JobMessage, Refused, Why
 from duetime.wire.schedules import Preview
 from duetime.wire.signing import OtherSigningKey
 from duetime.wire.signing import SigningKeyView as SigningKey
+from duetime.wire.statistics import (
+    Bars,
+    HistogramBucket,
+    Histograms,
+    NodeFigures,
+    ObservabilityMetrics,
+    Rates,
+    Spread,
+    Stats,
+    Windows,
+)
 from duetime.wire.subscriptions import SubscriptionList, SubscriptionMessage
 from duetime.wire.subscriptions import SubscriptionView as Subscription
 from duetime.wire.words import (
@@ -50,13 +61,15 @@ from duetime.wire.words import (
 )
 
 __all__ = [
-    "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "Circuit", "CircuitList", "CircuitMessage",
+    "Attempt", "AuditEntry", "AuditPage", "Bars", "BatchResult", "CatchUp", "Circuit", "CircuitList", "CircuitMessage",
     "Cluster", "Coming", "Connection", "ConnectionList", "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord",
-    "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "Job", "JobGlance", "JobMessage", "JobPage",
-    "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node",
-    "OtherSigningKey", "OwnStanding", "Page", "Preview", "QueuedRun", "Redriven", "Refused", "RetryPolicy", "RightWord",
-    "RoleWord", "SigningKey", "Skipped", "StandingWord", "StateWord", "StatusWord", "Subscription", "SubscriptionList",
-    "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "WorkerEntry", "WorkerList",
+    "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "HistogramBucket", "Histograms", "Job",
+    "JobGlance", "JobMessage", "JobPage", "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey",
+    "MemoryHealth", "Node", "NodeFigures", "NodeHealth", "ObservabilityMetrics", "OtherSigningKey", "OwnStanding",
+    "Page", "Preview", "QueuedRun", "Rates", "Readiness", "Redriven", "Refused", "RetryPolicy", "RightWord",
+    "RoleWord", "SigningKey", "Skipped", "Spread", "StandingWord", "StateWord", "Stats", "StatusWord", "Subscription",
+    "SubscriptionList", "SubscriptionMessage", "TierWord", "TriggerWord", "TypeWord", "Webhooks", "Why", "Windows",
+    "WorkerEntry", "WorkerList",
 ]  # fmt: skip
 
 
