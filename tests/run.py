@@ -24,7 +24,7 @@ INTERRUPTED = 130
 MEMORY = Path("/dev/shm")
 LEAST_MEMORY_BYTES = 8 << 30
 MODES = ("test", "check", "hard")
-FAST = ("unit", "engine", "docs", "contract")  # folders of `make check`, which takes 90 seconds at most
+FAST = ("unit", "metrics", "engine", "docs", "contract")  # folders of `make check`, which takes 90 seconds at most
 
 # Hogs and the writer end with their parent, also when it is killed. They get its process id as an argument: it may have
 # ended before they could read it.

@@ -21,6 +21,8 @@ from duetime.api.http.held_bodies import HeldBodies
 from duetime.api.limiter import Limiter
 from duetime.api.metrics import create_metrics_app
 from duetime.api.random_ids import request_ids, rising
+from duetime.api.readings import Reader, Sources
+from duetime.api.streams import Streams
 from duetime.assembly import (
     make_capacity,
     make_creation_rules,
@@ -52,13 +54,15 @@ from duetime.logs import open_logs
 from duetime.private_files import advice_for, list_wide
 from duetime.process.clock import SystemClock
 from duetime.process.collector import Collector
+from duetime.process.collector_pauses import CollectorPauses
 from duetime.process.tuning import tune_the_interpreter
 from duetime.process.watchdog import GRACE_SECONDS, Watchdog
 from duetime.serving import HttpServers
 from duetime.settings.table import Settings
+from duetime.telemetry.emitted import Committed, GarbageCollected, LoopLagged
 from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.measured_store import measured
-from duetime.telemetry.metrics import Metrics
+from duetime.telemetry.prometheus.metrics import Metrics
 from duetime.vault.aes import open_vault
 from duetime.vault.signing import TenantKeys
 
@@ -78,6 +82,11 @@ class Node:
         self._telemetry = Telemetry()
         store, self._registry, bus = make_storage(settings, self._capacity)
         self._store = measured(store, self._telemetry)
+        self._pauses = CollectorPauses(
+            lambda generation, seconds: self._telemetry.emit(GarbageCollected(generation, seconds))
+        )
+        self._telemetry.subscribe(LoopLagged, lambda _: self._pauses.drain())
+        store.on_commit(lambda commands, seconds: self._telemetry.emit(Committed(commands, seconds)))
         self._vault = open_vault(settings.encryption_keys, None if settings.database_url else settings.data)
         self._tiers = make_tier_limits(settings)
         self._metrics = Metrics(self._telemetry)
@@ -161,7 +170,9 @@ class Node:
             asked = self._watch_signals()  # before anything runs that must be drained
             async with self.running() as context:
                 collecting = asyncio.create_task(Collector(lambda: self._engine.term.timer.quiet_for()).run())
+                self._pauses.start()
                 await self._serve_api(context, listener, ready, asked)
+                self._pauses.stop()
                 collecting.cancel()
         log.info("stopped")
 
@@ -223,7 +234,7 @@ class Node:
     ) -> None:
         create = create_app if "api" in self._settings.roles else create_health_app
         serving = await self._servers.serve_api(create(context, self.gate), listener)
-        self._servers.serve_metrics(create_metrics_app(context))
+        self._servers.serve_metrics(create_metrics_app(context, self._settings.metrics_token))
         host, port = listener.getsockname()[:2]
         ready(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
         waiting = asyncio.create_task(asked.wait())
@@ -271,12 +282,24 @@ class Node:
             worker_gateway=lambda: engine.term.worker_gateway,
             cluster=self._cluster,
             health=engine.health,
+            readings=engine.readings,
             facts=engine.facts,
             is_stopping=lambda: self._is_stopping,
         )
 
     def _context(self) -> ApiContext:
-        settings = self._settings
+        settings, engine, streams = self._settings, self._engine_link(), Streams()
+        sources = Sources(
+            store=self._store,
+            clock=self._engine.clock,
+            logs=self._logs,
+            events=self._events,
+            streams=streams,
+            engine=engine,
+            capacity=self._capacity,
+            roles=settings.roles,
+            functions=self._metrics.writes.functions,
+        )
         return ApiContext(
             store=self._store,
             clock=self._engine.clock,
@@ -286,7 +309,9 @@ class Node:
             logs=self._logs,
             metrics=self._metrics,
             telemetry=self._telemetry,
-            engine=self._engine_link(),
+            readings=Reader(sources).read,
+            engine=engine,
+            streams=streams,
             limits=ApiLimits(
                 tiers=self._tiers,
                 capacity=self._capacity,

@@ -28,6 +28,11 @@ class Places:
         """Returns how many places the tenant has."""
         return self._queue.of(tenant)
 
+    @property
+    def begun(self) -> int:
+        """Returns how many places are taken."""
+        return self._queue.begun
+
     @asynccontextmanager
     async def of(self, tenant: str) -> AsyncIterator[None]:
         await self.enter(tenant)

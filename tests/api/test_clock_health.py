@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from duetime.api.context import ClusterState
 from duetime.api.routes.health import _clock
-from duetime.domain.capacity import UNBOUNDED, Load
 from duetime.domain.lease import ClockState, Standing
 from duetime.telemetry.hub import Telemetry
-from duetime.telemetry.metrics import Metrics
+from duetime.telemetry.prometheus.metrics import Metrics
+from metrics.scene import READINGS
 
 
 @pytest.mark.parametrize(
@@ -32,5 +33,6 @@ def test_health_shows_the_offset_of_the_clock(state: ClockState, offset: int | N
 
 @pytest.mark.parametrize(("offset", "expected"), [(None, b"NaN"), (-1500, b"-1.5"), (0, b"0.0")])
 def test_the_metrics_have_the_offset_in_seconds(offset: int | None, expected: bytes):
-    rendered = Metrics(Telemetry()).render(Load(), UNBOUNDED, offset)
+    readings = msgspec.structs.replace(READINGS, clock_offset=offset)
+    _, rendered = Metrics(Telemetry()).render(readings)
     assert b"\nduetime_clock_offset_seconds " + expected + b"\n" in rendered

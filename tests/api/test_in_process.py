@@ -41,7 +41,7 @@ from duetime.ports.vault import NoVault
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.store.sqlite import SqliteStore
 from duetime.telemetry.hub import Telemetry
-from duetime.telemetry.metrics import Metrics
+from duetime.telemetry.prometheus.metrics import Metrics
 from duetime.testing import HandClock, ScriptedExecutor
 
 T = TypeVar("T")
@@ -57,6 +57,7 @@ NO_ENGINE = EngineLink(
     worker_gateway=cast(Any, None),
     cluster=lambda: ClusterState(1, "node-1", Standing.TRUSTED, range(SHARDS), None),
     health=dict,
+    readings=cast(Any, None),
     facts=NodeFacts,
 )
 
@@ -78,6 +79,7 @@ async def context(tmp_path: Path, clock: HandClock) -> AsyncIterator[ApiContext]
         vault=NoVault(),
         logs=cast(Any, None),
         metrics=Metrics(Telemetry()),
+        readings=cast(Any, None),
         telemetry=Telemetry(),
         engine=NO_ENGINE,
         limits=ApiLimits(tiers=TierLimits(), capacity=UNBOUNDED, keys=KeyLimits(10, 10), connections=None),

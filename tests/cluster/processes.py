@@ -19,7 +19,7 @@ from patience import PATIENCE_SECONDS
 
 T = TypeVar("T")
 
-_ROOTS = ("/health", "/docs", "/openapi", "/_")
+_ROOTS = ("/metrics", "/health", "/docs", "/openapi", "/_")
 _SERVES = re.compile(r"http://127\.0\.0\.1:(\d+)")
 
 

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from duetime.domain import commands as c
 from duetime.domain.budgets import JobStanding
@@ -16,7 +15,8 @@ from duetime.domain.job import CatchUp, JobStatus, RetryPolicy, Slo
 from duetime.domain.objectives import ObjectiveKind
 from duetime.domain.states import ErrorType
 from duetime.telemetry.emitted import ObjectivesRead
-from duetime.telemetry.objective_metrics import MOST_OBJECTIVES, ObjectiveMetrics
+from duetime.telemetry.prometheus.families import Gauge
+from duetime.telemetry.prometheus.objectives import LABELS, MOST_OBJECTIVES, ObjectiveMetrics
 from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
 from engine.stage import Stage
 from samples import TENANT, job_of, new_job, spec
@@ -130,18 +130,20 @@ async def test_a_job_that_is_created_is_watched_at_once(stage: Stage):
 
 
 async def test_metrics_have_the_worst_objectives_and_no_more(stage: Stage, executor: ScriptedExecutor):
-    registry = CollectorRegistry()
-    ObjectiveMetrics(registry, stage.telemetry)
+    metrics = ObjectiveMetrics(stage.telemetry)
     job_id = await watched_job(stage)
     executor.answer(GONE)
     await stage.pass_time(2 * 60, step=10)
     (_, success) = await known(stage)
-    labels = {"tenant": TENANT, "job_id": job_id, "objective": "success"}
-    assert registry.get_sample_value("duetime_slo_error_budget_left_ratio", labels) == success.standing.budget.left < 0
-    assert registry.get_sample_value("duetime_slo_burn_rate_ratio", labels | {"over": "1h"}) == pytest.approx(10)
+    labels = dict(zip(LABELS, (TENANT, job_id, "success"), strict=True))
+    assert value(metrics.left, labels) == success.standing.budget.left < 0
+    assert value(metrics.burn, labels | {"over": "1h"}) == pytest.approx(10)
     many = [success._replace(job_id=str(number)) for number in range(50)]
     stage.telemetry.emit(ObjectivesRead(many))
-    (family,) = [one for one in registry.collect() if one.name == "duetime_slo_error_budget_left_ratio"]
-    assert len(family.samples) == MOST_OBJECTIVES
+    assert len(metrics.left.collect().samples) == MOST_OBJECTIVES
     stage.telemetry.emit(ObjectivesRead([]))
-    assert registry.get_sample_value("duetime_slo_error_budget_left_ratio", labels) is None
+    assert value(metrics.left, labels) is None
+
+
+def value(gauge: Gauge, labels: dict[str, str]) -> float | None:
+    return next((sample.value for sample in gauge.collect().samples if sample.labels == labels), None)

@@ -12,6 +12,7 @@ from litestar.types import ASGIApp, ControllerRouterHandler
 from duetime.api.auth.access import check_route, get_caller
 from duetime.api.bodies import MAX_BODY_BYTES
 from duetime.api.context import ApiContext
+from duetime.api.metrics import get_metrics
 from duetime.api.openapi import DOCS_ROUTES, WordSchemas, openapi_config
 from duetime.api.problems import handle_anything, handle_duetime_error, handle_http_exception
 from duetime.api.queries import refuse_nul
@@ -45,7 +46,7 @@ MakeGate = Callable[[ASGIApp], ASGIApp]
 
 
 def create_app(context: ApiContext, gate: MakeGate) -> ASGIApp:
-    return gate(QuickCreate(create_routes(context, [_routes(), *HEALTH_ROUTES, *DOCS_ROUTES]), context))
+    return gate(QuickCreate(create_routes(context, [_routes(), *HEALTH_ROUTES, get_metrics, *DOCS_ROUTES]), context))
 
 
 def create_health_app(context: ApiContext, gate: MakeGate) -> ASGIApp:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -35,7 +35,8 @@ from duetime.ports.worker_gateway import WorkerGateway
 from duetime.settings.table import DEFAULTS
 from duetime.telemetry.emitted import JobRefused, NotificationRefused
 from duetime.telemetry.hub import Telemetry
-from duetime.telemetry.metrics import Metrics
+from duetime.telemetry.prometheus.metrics import Metrics
+from duetime.telemetry.readings import EngineReadings, Readings
 
 log = structlog.get_logger()
 
@@ -71,6 +72,7 @@ class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
     worker_gateway: Callable[[], WorkerGateway]
     cluster: Callable[[], ClusterState]
     health: Callable[[], dict[str, str]]
+    readings: Callable[[], EngineReadings]
     facts: Callable[[], NodeFacts]  # what this node tells the others about itself
     is_stopping: Callable[[], bool] = never
 
@@ -106,6 +108,7 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     vault: Vault
     logs: LogStore
     metrics: Metrics
+    readings: Callable[[], Awaitable[Readings]]  # all figures of this node as of now
     telemetry: Telemetry
     engine: EngineLink
     limits: ApiLimits

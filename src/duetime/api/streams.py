@@ -45,6 +45,10 @@ class Streams:
     def __len__(self) -> int:
         return self._tenants.total
 
+    @property
+    def capacity(self) -> int:
+        return self._tenants.capacity
+
     def check(self, caller: Caller) -> None:
         """Raises Overloaded if `enter` would return None now."""
         admitted, _ = self._ask(caller)

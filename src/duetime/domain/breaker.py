@@ -14,6 +14,7 @@ failed lately nothing is stored or written. Pure: time is an argument.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from functools import lru_cache
@@ -101,6 +102,10 @@ class Known:
 
     def get(self, number: int) -> Circuit | None:
         return self._circuits.get(number)
+
+    def count(self) -> Counter[CircuitState]:
+        """Returns the number of circuits by state."""
+        return Counter(circuit.state for circuit in self._circuits.values())
 
     def numbers(self) -> set[int]:
         return set(self._circuits)

@@ -7,11 +7,12 @@ dict lookup and no write.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import structlog
 
-from duetime.domain.breaker import Circuit, Known, Rules, circuit_of, end_of, lets_through, may_probe
+from duetime.domain.breaker import Circuit, CircuitState, Known, Rules, circuit_of, end_of, lets_through, may_probe
 from duetime.domain.commands import CountEnds, TakeProbe
 from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import AttemptEnd, Claim
@@ -75,6 +76,10 @@ class Breaker(Service):
         if is_sure:
             self._mark = mark
         return self._clock.now() + (DAY if is_sure and not self._shared else REFRESH)
+
+    def states(self) -> Counter[CircuitState]:
+        """Returns the number of known circuits by state."""
+        return self._circuits.count()
 
     # For the attempt runner
 

@@ -13,6 +13,7 @@ from itertools import islice
 
 from duetime.domain.execution import Claim
 from duetime.domain.fairness import MOST_OVER, endpoint_share, has_place
+from duetime.domain.job import JobType
 from duetime.domain.shares import share_of
 
 PRIORITIES = 10
@@ -40,10 +41,11 @@ class TenantQueue:
 class Endpoint:
     """The attempts that a node runs against one endpoint, for all tenants."""
 
-    __slots__ = ("blocked", "limit", "number", "running", "tenants")
+    __slots__ = ("blocked", "kind", "limit", "number", "running", "tenants")
 
-    def __init__(self, number: int, limit: int) -> None:
+    def __init__(self, number: int, kind: JobType, limit: int) -> None:
         self.number = number
+        self.kind = kind  # the type of all jobs for it
         self.limit = limit
         self.running = 0
         self.tenants = 0  # that have claims for it
@@ -101,7 +103,7 @@ class ClaimQueue:
             tenant = self.tenants[claim.tenant] = TenantQueue(claim.tenant)
         queue = tenant.queues.get(claim.endpoint)
         if queue is None:
-            queue = self._open(tenant, claim.endpoint)
+            queue = self._open(tenant, claim)
         places = claim.places
         self.held += places
         tenant.held += places
@@ -124,10 +126,11 @@ class ClaimQueue:
         if not queue.is_blocked and not queue.ringed >> claim.priority & 1:
             self._ring(queue, claim.priority)
 
-    def _open(self, tenant: TenantQueue, number: int) -> EndpointQueue:
+    def _open(self, tenant: TenantQueue, claim: Claim) -> EndpointQueue:
+        number = claim.endpoint
         endpoint = self.endpoints.get(number)
         if endpoint is None:
-            endpoint = self.endpoints[number] = Endpoint(number, self._limit_of(number))
+            endpoint = self.endpoints[number] = Endpoint(number, claim.spec.type, self._limit_of(number))
         endpoint.tenants += 1
         self.queues += 1
         queue = tenant.queues[number] = EndpointQueue(tenant, endpoint)

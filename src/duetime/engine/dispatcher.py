@@ -21,6 +21,7 @@ from duetime.domain.troubles import PlaceUse
 from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
 from duetime.engine.places import place_uses
 from duetime.engine.rate_limiter import RateLimiter
+from duetime.engine.wait_samples import WaitSamples
 from duetime.ports.executor import NotSent, always
 from duetime.settings.table import DEFAULTS
 
@@ -49,14 +50,15 @@ class Dispatcher:
 
     `cancelled`: running executions that were asked to stop. `is_held(claim)`: it will end without a request.
     `is_trusted()`: while the lease is in doubt no attempt starts. If the process was suspended, another node may hold
-    the claims.
+    the claims. `on_wait(seconds)`: how long the last claim of a page has waited for its place.
     """
 
     def __init__(
         self, limits: Limits, attempt: RunAttempt, drop: Callable[[Claim], None], cancelled: set[str], *,
         is_held: Callable[[Claim], bool], is_trusted: Callable[[], bool] = always,
+        on_wait: Callable[[float], None] = lambda seconds: None,
     ) -> None:  # fmt: skip
-        self._limits = limits
+        self.limits = limits
         self._attempt = attempt
         self._drop = drop
         self.cancelled = cancelled
@@ -77,18 +79,19 @@ class Dispatcher:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self._waits = WaitSamples(on_wait)
 
     # Claims and room for them
 
     def room(self) -> int:
         """Returns the number of free places. It is below 0 if the last claims were larger than the free room."""
-        return 0 if self._closed else self._limits.capacity - self._queue.held
+        return 0 if self._closed else self.limits.capacity - self._queue.held
 
     def notice_room(self) -> int:
         """Returns the number of places that are free for notices."""
-        if self._closed or not self._limits.capacity:
+        if self._closed or not self.limits.capacity:
             return 0
-        return max(0, self._limits.notice_places - self._queue.reserved_held)
+        return max(0, self.limits.notice_places - self._queue.reserved_held)
 
     async def admit(self, wanted: Mapping[Target, int], seconds: float) -> frozenset[Target]:
         """Returns the targets without room, whose new executions must not be written as claimed. Mostly there are none.
@@ -148,7 +151,7 @@ class Dispatcher:
         newcomers: dict[str, int] = {}
         for (tenant, _), count in wanted.items():
             newcomers[tenant] = newcomers.get(tenant, 0) + count
-        share = memory_share(self._limits.capacity, len(held | newcomers.keys()))
+        share = memory_share(self.limits.capacity, len(held | newcomers.keys()))
         most = endpoint_share(share)
         refused: list[Target] = []
         for target, count in wanted.items():
@@ -164,7 +167,7 @@ class Dispatcher:
         return frozenset(refused)
 
     def _share(self) -> int:
-        return memory_share(self._limits.capacity, len(self._queue.tenants))
+        return memory_share(self.limits.capacity, len(self._queue.tenants))
 
     def full_tenants(self) -> frozenset[str]:
         """Returns the tenants that have used up their share of the memory: nothing more is claimed for them."""
@@ -178,8 +181,11 @@ class Dispatcher:
     def offer(self, claims: Iterable[Claim]) -> None:
         """Adds claims. Each of them will be run, or returned by `drain`."""
         add = self._queue.add
+        claim: Claim | None = None
         for claim in claims:
             add(claim)
+        if claim is not None:
+            self._waits.begin(claim.execution_id)
         if self._queue.held:
             self._idle.clear()
         self._open_slots()
@@ -196,6 +202,7 @@ class Dispatcher:
         if claim is None:
             return False
         self._queue.remove(claim)
+        self._waits.drop(execution_id)
         self._drop(claim)
         return True
 
@@ -203,7 +210,7 @@ class Dispatcher:
         """Returns which of these tenants hold less than their share of the memory, and how much less."""
         held = self._queue.tenants
         asked = list(tenants)
-        share = memory_share(self._limits.capacity, len(held.keys() | set(asked)))
+        share = memory_share(self.limits.capacity, len(held.keys() | set(asked)))
         have = {tenant: held[tenant].held if tenant in held else 0 for tenant in asked}
         return {tenant: share - count for tenant, count in have.items() if count < share}
 
@@ -216,11 +223,12 @@ class Dispatcher:
         if not self._queue.tenants or self._closed:
             return []
         largest = max(self._queue.tenants.values(), key=lambda tenant: tenant.held)
-        share = memory_share(self._limits.capacity, len(self._queue.tenants.keys() | set(tenants)))
+        share = memory_share(self.limits.capacity, len(self._queue.tenants.keys() | set(tenants)))
         over = largest.held - share
         claims = self._queue.latest_of(largest.tenant, min(wanted, over)) if over > 0 else []
         for claim in claims:
             self._queue.remove(claim)
+            self._waits.drop(claim.execution_id)
         return claims
 
     # Attempts
@@ -241,9 +249,12 @@ class Dispatcher:
         """Runs claims one after the other until none is ready: one task per claim would cost more than the attempt."""
         task = asyncio.current_task()
         assert task is not None
+        timed = self._waits.timed
         try:
             while claim is not None:
                 self._running[claim.execution_id] = task
+                if claim.execution_id in timed:
+                    self._waits.end(claim.execution_id)
                 is_over = False
                 try:
                     # All slots that were opened together start one turn of the event loop later. If the process was
@@ -259,7 +270,7 @@ class Dispatcher:
                     self._queue.put_back(claim)  # `resume` starts it, or `drain` returns it
                 claim = self._queue.take() if self._is_trusted() else None
                 # One end may let several claims start. But not if all other places are taken: it freed only one.
-                if claim is not None and self._queue.queues > 1 and self._queue.running < self._limits.concurrency:
+                if claim is not None and self._queue.queues > 1 and self._queue.running < self.limits.concurrency:
                     self._open_slots()
         finally:
             self._slots.discard(task)  # at once: an `offer` in the same turn of the loop must not rely on this slot
@@ -314,6 +325,11 @@ class Dispatcher:
             self._idle.set()
         elif len(self._queue.tenants) < tenants and self._queue.waiting:
             self._open_slots()  # the shares of the remaining tenants have grown
+
+    @property
+    def queue(self) -> ClaimQueue:
+        """Returns the claims held, for readings."""
+        return self._queue
 
     def running(self) -> int:
         return self._queue.running

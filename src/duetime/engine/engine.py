@@ -16,6 +16,7 @@ from duetime.domain.errors import StaleWrite
 from duetime.domain.lease import doubt_clock, is_long_after
 from duetime.domain.node_report import CertificateFact, NodeFacts
 from duetime.engine.membership import Membership
+from duetime.engine.readings import read_term
 from duetime.engine.redaction import Redaction
 from duetime.engine.settings import EngineSettings
 from duetime.engine.statistics import Collected
@@ -33,8 +34,9 @@ from duetime.ports.registry import Registry
 from duetime.ports.store import Store, apply_one
 from duetime.ports.vault import NoVault, Vault
 from duetime.process.loop_lag import LoopLag
-from duetime.telemetry.emitted import Fenced
+from duetime.telemetry.emitted import Fenced, LoopLagged
 from duetime.telemetry.hub import Telemetry
+from duetime.telemetry.readings import EngineReadings
 
 REJOIN_SECONDS = 1.0
 REST_IN_DOUBT_SECONDS = 3600.0  # retention pauses this long after a start if the newest entry of the ledger is old
@@ -72,7 +74,7 @@ class Engine:
             certificates=certificates,
             collected=Collected(hub, clock),
             troubles=TroubleNotes(hub),
-            lag=LoopLag(),
+            lag=LoopLag(lambda seconds: hub.emit(LoopLagged(seconds))),
         )  # fmt: skip
         self._settings = settings
         self._prunes_from = -math.inf
@@ -168,6 +170,10 @@ class Engine:
     def clock(self) -> Clock:
         """Returns the clock for all times that are stored."""
         return self._around.clock
+
+    def readings(self) -> EngineReadings:
+        """Returns what the engine holds now."""
+        return read_term(self.term)
 
     def watch_statistics(self, subjects: Iterable[tuple[str, str]]) -> None:
         """Keeps statistics of these (tenant, subject) of their own, and of no others; see domain/statistics.py."""

@@ -30,6 +30,9 @@ class HandedClaims:
         self._handed: OrderedDict[str, HandedClaim] = OrderedDict()
         self._places = 0  # sum of `claim.places` over `_handed`
 
+    def __len__(self) -> int:
+        return len(self._handed)
+
     def add(self, claim: Claim, worker_id: int) -> HandedClaim:
         """Remembers the claim without its arguments. The oldest claims are forgotten, to stay below MOST_REMEMBERED."""
         claim = claim.without_arguments()

@@ -45,6 +45,10 @@ class KnownWorkers:
         # Until when, by tenant and id. By tenant too, because an id that one tenant guesses may soon be another's.
         self._absent: OrderedDict[tuple[str, int], float] = OrderedDict()
 
+    def count(self) -> tuple[int, int]:
+        """Returns how many workers are known, and how many executions they can run at once."""
+        return len(self._workers), sum(known.record.slots for known in self._workers.values())
+
     async def get(self, tenant: str, worker_id: int) -> KnownWorker:
         """Returns the worker, from memory or the store.
 

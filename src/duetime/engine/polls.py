@@ -95,6 +95,10 @@ class Polls:
         """Returns the number of open polls for which the store was queried at least once, without result."""
         return sum(poll.was_looked_for for group in self._groups.values() for poll in group.polls)
 
+    def count(self) -> int:
+        """Returns the number of open polls."""
+        return self._places.total()
+
     def hint(self) -> None:
         """Queries the store for all groups soon: an execution may be waiting for a worker."""
         if self._hint is None and self._groups:

@@ -7,6 +7,7 @@ results against its capacity, so their number is bounded.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 
@@ -77,6 +78,10 @@ class Recorder(Service):
     def held(self) -> frozenset[str]:
         """Returns the executions whose attempts have ended and are not written yet."""
         return frozenset(claim.execution_id for claim, _ in (*self._writing, *self._results))
+
+    def waiting_of(self) -> Counter[str]:
+        """Returns the number of these executions by tenant."""
+        return Counter(claim.tenant for claim, _ in (*self._writing, *self._results))
 
     async def run_once(self) -> int:
         while self._results:

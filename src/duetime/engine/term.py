@@ -58,7 +58,7 @@ from duetime.ports.registry import Registry
 from duetime.ports.store import Store
 from duetime.ports.vault import Vault
 from duetime.process.loop_lag import LoopLag
-from duetime.telemetry.emitted import ShardsMoved, TurnFailed
+from duetime.telemetry.emitted import QueueWaited, ShardsMoved, TurnFailed
 from duetime.telemetry.hub import Telemetry
 
 HINTED_AHEAD = 2 * SECOND  # no hint is sent for a job due later: the owner of its shard finds it without
@@ -149,8 +149,9 @@ class Term:
         )  # fmt: skip
         limits = settings.limits if WORKER in roles else msgspec.structs.replace(settings.limits, capacity=0)
         self.dispatcher = Dispatcher(
-            limits, runner.attempt, runner.drop, cancelled, is_held=self.breaker.holds, is_trusted=is_trusted
-        )
+            limits, runner.attempt, runner.drop, cancelled, is_held=self.breaker.holds, is_trusted=is_trusted,
+            on_wait=lambda seconds: around.telemetry.emit(QueueWaited(seconds)),
+        )  # fmt: skip
 
         # What makes and claims executions
         unanswered = Unanswered(clock.monotonic)

@@ -117,6 +117,10 @@ class Timer(Service):
         first_due_at = self._buffer.first_due_at()
         return READ_AHEAD // 2 if first_due_at is None else first_due_at - now
 
+    def due_of(self) -> Counter[str]:
+        """Returns the number of due timers in memory that were not fired yet, by tenant."""
+        return self._buffer.count_due(self._clock.now())
+
     async def run_once(self) -> int:
         now = self._clock.now()
         self._notice_clock_jumps(now)

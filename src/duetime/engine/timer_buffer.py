@@ -151,6 +151,14 @@ class TimerBuffer:
             page.add_to(found)
         return found
 
+    def count_due(self, now: int) -> Counter[str]:
+        """Returns how many held timers of each tenant are due at `now`."""
+        found = Counter[str]()
+        for page in self._pages:
+            end = bisect_right(page.timers, now, page.position, key=_due_at)
+            found.update(map(_tenant, page.timers[page.position : end]))
+        return found
+
     def take(self, now: int, most: int) -> Due | None:
         """Returns the next timers that are due, `most` at most; None if there are none."""
         timers: list[DueTimer] = []

@@ -92,6 +92,10 @@ class WorkerGateway:
         self._releases = Pages(RELEASE_PAGE)
         self._saves = Pages(PROGRESS_PAGE)
 
+    def running(self) -> int:
+        """Returns how many claims workers have, as far as this node remembers."""
+        return len(self._handed)
+
     async def join(self, tenant: str, user_id: str, joining: Joining) -> Joined:
         self.polls.check_open()
         now = self._clock.now()

@@ -26,6 +26,7 @@ from duetime.logs.memory import Memory, Writer, first_page, follows_on, joined
 from duetime.logs.outage_log import OutageLog
 from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, LogsUnusable, LogWriter, TenantsOf
+from duetime.ports.usage import LogUsage
 from duetime.recent import Recent
 
 FLUSH_SECONDS = 0.05
@@ -66,6 +67,7 @@ class FolderLogs:
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._outage = OutageLog(self._path)
+        self._stored_bytes = 0  # since the start
         self._places = Recent[str, dict[int, int]](MOST_REMEMBERED)
         self._seen = Recent[tuple[str, int], int](MOST_REMEMBERED)
         self._measured = Recent[str, Measured](MOST_REMEMBERED)
@@ -124,6 +126,9 @@ class FolderLogs:
             self._failed.discard(writer)
             self._outage.lose(writer.give_up())
             self._memory.drop(writer)
+
+    def usage(self) -> LogUsage:
+        return LogUsage(self._stored_bytes, self._memory.lost_lines, self._memory.waiting_bytes)
 
     async def read(self, execution_id: str, after: int, limit: int) -> list[Line]:
         held = self._memory.list_lines(execution_id, after)
@@ -230,6 +235,7 @@ class FolderLogs:
             writer.settle(result.numbered)
         writer.keep(result.lines)
         self._totals.add(day_of(writer.execution_id), result.bytes, writer.tenant)
+        self._stored_bytes += result.bytes
         self._failed.discard(writer)
         if writer.kept < len(writer.lines):
             self._dirty[writer] = None  # behind the logs that were not flushed

@@ -129,12 +129,14 @@ class Writer:
         lost = len(self.lines) - self.kept
         self.keep(lost)
         self.lost_lines += lost
+        self._memory.lost_lines += lost
         return lost
 
     def _add(self, at: int, stream: Stream, text: str) -> None:
         cost = size_of(text) + OBJECT_BYTES
         if self.waiting_bytes > WAITING_BYTES and not self._memory.has_room(self.tenant):
             self.lost_lines += 1
+            self._memory.lost_lines += 1
             self._lost_bytes += size_of(text) + 1
             return
         self._append(at, stream, text, cost)
@@ -162,6 +164,7 @@ class Memory:
 
     def __init__(self) -> None:
         self.waiting_bytes = 0
+        self.lost_lines = 0  # of all logs, since the start
         self._held: dict[str, int] = {}  # bytes of them, by tenant
         self._writers: dict[str, list[Writer]] = {}
         self._watches: dict[str, set[asyncio.Event]] = {}

@@ -20,6 +20,7 @@ from duetime.logs.outage_log import OutageLog
 from duetime.logs.upload import Upload
 from duetime.ports.clock import Clock
 from duetime.ports.logs import Line, LogWriter, TenantsOf
+from duetime.ports.usage import LogUsage
 from duetime.recent import Recent
 
 CLOSE_SECONDS = 3.0  # the most that an attempt waits for its log
@@ -38,6 +39,7 @@ class ObjectLogs:
         self._memory = Memory()
         self._totals = Totals(clock)
         self._outage = OutageLog(url)
+        self._stored_bytes = 0  # since the start
         self._uploads: dict[Writer, tuple[Upload, asyncio.Task[None]]] = {}
         self._ends = Recent[str, Chunk](MOST_REMEMBERED)  # the last chunk that readers have finished
         self._looked = Recent[tuple[str, int], float](MOST_REMEMBERED)
@@ -85,6 +87,9 @@ class ObjectLogs:
         await asyncio.wait({task}, timeout=CLOSE_SECONDS)
         if not task.done() and not self._memory.has_room(writer.tenant):
             task.cancel()
+
+    def usage(self) -> LogUsage:
+        return LogUsage(self._stored_bytes, self._memory.lost_lines, self._memory.waiting_bytes)
 
     async def read(self, execution_id: str, after: int, limit: int) -> list[Line]:
         held = self._memory.list_lines(execution_id, after)
@@ -159,6 +164,7 @@ class ObjectLogs:
             return False
         self._outage.end()
         self._totals.add(day_of(execution_id), size, tenant)
+        self._stored_bytes += size
         return True
 
     async def _upload(self, upload: Upload, writer: Writer) -> None:

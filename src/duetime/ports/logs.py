@@ -13,6 +13,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from duetime.ports.usage import LogUsage
+
 Stream = Literal["stdout", "stderr", "log"]  # log: lines logged through Duetime, by a function or by Duetime itself
 
 
@@ -87,6 +89,9 @@ class LogStore(Protocol):
         others. Without `tenants_of`, the oldest logs of any tenant are removed.
         A store that keeps one unit per day may keep the day that contains `before`. Returns the number of removed logs.
         """
+
+    def usage(self) -> LogUsage:
+        """Returns how much was stored and lost since the start, and how much waits in memory."""
 
 
 class NoLog:

@@ -213,6 +213,14 @@ class AuditCheckpoint(msgspec.Struct, frozen=True, array_like=True):
     at: int
 
 
+class BacklogRecord(msgspec.Struct, frozen=True):
+    """What the store holds, over all tenants. `waiting` lists (tenant, state, number), the largest first."""
+
+    executions: dict[State, int]
+    waiting: list[tuple[str, State, int]]
+    dead_letters: int
+
+
 class AuditQuery(msgspec.Struct, frozen=True):
     """Latest first."""
 

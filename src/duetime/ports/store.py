@@ -8,7 +8,7 @@ Reads see every write that has returned before. Every read is bounded by a `limi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar, cast
 
 from duetime.domain.alerts import Alert
@@ -33,6 +33,7 @@ from duetime.ports.records import (
     AuditPage,
     AuditQuery,
     AuditRecord,
+    BacklogRecord,
     ChannelRecord,
     ConnectionRecord,
     EndRecord,
@@ -48,12 +49,13 @@ from duetime.ports.records import (
     WatchedJob,
     WorkerRecord,
 )
+from duetime.ports.usage import StoreUsage
 
 __all__ = [
-    "AlertRuleRecord", "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "ChannelRecord",
-    "ConnectionRecord", "EndRecord", "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord", "KeyRecord",
-    "LinkRecord", "SkippedRecord", "Store", "SubscriptionRecord", "Totals", "WatchedJob", "WorkerRecord", "Writable",
-    "apply_one", "result_of",
+    "AlertRuleRecord", "AttemptRecord", "AuditCheckpoint", "AuditPage", "AuditQuery", "AuditRecord", "BacklogRecord",
+    "ChannelRecord", "ConnectionRecord", "EndRecord", "ExecutionQuery", "ExecutionRecord", "JobQuery", "JobRecord",
+    "KeyRecord", "LinkRecord", "SkippedRecord", "Store", "SubscriptionRecord", "Totals", "WatchedJob", "WorkerRecord",
+    "Writable", "apply_one", "result_of",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -291,5 +293,15 @@ class Store(Writable, Protocol):
     async def check(self) -> str | None:
         """Returns None if a read and the last write succeeded; otherwise a sentence that says what is wrong."""
 
+    async def get_backlog(self, tenants: int, dead_letters: int) -> BacklogRecord:
+        """Returns what the store holds, over all tenants: by state, and for the `tenants` with the most waiting
+        executions. Counts up to `dead_letters` dead letters."""
+
     def writes(self) -> Writes:
         """Returns the results of the last writes, from memory: a node that can't write gives up its shards."""
+
+    def usage(self) -> StoreUsage:
+        """Returns how much of its room the store uses, from memory."""
+
+    def on_commit(self, call: Callable[[int, float], None]) -> None:
+        """Registers `call(commands, seconds)`, which is called on the event loop after each commit of the writer."""

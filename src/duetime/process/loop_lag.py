@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from time import perf_counter
 
 CHECK_SECONDS = 0.1
@@ -10,9 +11,10 @@ KEPT_SECONDS = 10.0
 
 
 class LoopLag:
-    """`seconds`: the longest delay of the last ten seconds or so."""
+    """`seconds`: the longest delay of the last ten seconds or so. `on_beat(seconds)` is called with each delay."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_beat: Callable[[float], None] = lambda seconds: None) -> None:
+        self._on_beat = on_beat
         self._latest = self._before = 0.0
         self._began = 0.0
 
@@ -28,6 +30,7 @@ class LoopLag:
             await asyncio.sleep(CHECK_SECONDS)
             now = perf_counter()
             self.note(now, now - asleep - CHECK_SECONDS)
+            self._on_beat(max(0.0, now - asleep - CHECK_SECONDS))
 
     def note(self, now: float, delay: float) -> None:
         if now - self._began >= KEPT_SECONDS:

@@ -175,8 +175,11 @@ class Settings(GivenTexts):
         "75", read.percent, "percentage of both that one tenant may hold; the rest is for the others"
     )
     tenant_notifications_per_hour = Setting("100000", read.limit, "notifications an hour of one tenant; 0: no limit")
-    metrics_host = Setting("127.0.0.1", read.text, "address of the metrics; every client that reaches it can read them")
+    metrics_host = Setting("127.0.0.1", read.text, "address of the metrics")
     metrics_port = Setting("9090", read.port, "port of the metrics; 0: off")
+    metrics_token = Setting(
+        "", read.metrics_token, "bearer token that clients of the metrics port need; empty: none", is_secret=True
+    )
     health_failure_threshold = Setting(
         "0.1", read.share, "/health is degraded if more of the executions of the last 5 minutes failed: 0 to 1"
     )

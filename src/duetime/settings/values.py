@@ -146,6 +146,12 @@ def jwt_secret(value: str) -> str:
     return value
 
 
+def metrics_token(value: str) -> str:
+    if value and (len(value) < 16 or not value.isascii() or not value.isprintable() or " " in value):
+        raise ValueError("give 16 characters or more, of ASCII and without spaces")
+    return value
+
+
 def claim(value: str) -> str:
     """Empty: not checked."""
     return value.strip()

@@ -26,6 +26,7 @@ from duetime.domain.lease import Writes
 from duetime.domain.node_report import NodeReport
 from duetime.domain.signing import SigningState
 from duetime.domain.silences import Silence
+from duetime.domain.states import State
 from duetime.domain.statistics import StatisticsQuery, StatisticsRow
 from duetime.ports.pages import PAGE_BYTES, ExpiredClaims, Page
 from duetime.ports.store import (
@@ -33,6 +34,7 @@ from duetime.ports.store import (
     AuditCheckpoint,
     AuditQuery,
     AuditRecord,
+    BacklogRecord,
     ChannelRecord,
     ConnectionRecord,
     EndRecord,
@@ -197,6 +199,13 @@ class StoreReads(ABC, Generic[Group, Block]):
     async def get_load(self) -> Load:
         (load,) = await self._read(self._own_reads, "get_load", Load)
         return cast(Load, load)
+
+    async def get_backlog(self, tenants: int, dead_letters: int) -> BacklogRecord:
+        group, row = self._own_reads, tuple[str, State, int]
+        states = await self._read(group, "list_state_totals", tuple[State, int])
+        waiting = await self._read(group, "list_waiting_totals", row, limit=tenants)
+        (dead,) = await self._read(group, "count_dead", int, limit=dead_letters)
+        return BacklogRecord(dict(states), waiting, dead)
 
     async def get_key(self, key_id: str) -> KeyRecord | None:
         return await self._find(self._own_reads, "get_key", KeyRecord, id=key_id)

@@ -37,6 +37,13 @@ class WriteFailed(Emitted, frozen=True, gc=False):
     seconds: float
 
 
+class Committed(Emitted, frozen=True, gc=False):
+    """The store's writer: a transaction was committed. `commands`: of all callers that it wrote together."""
+
+    commands: int
+    seconds: float
+
+
 class Read(Emitted, frozen=True, gc=False):
     """The store port: a read has ended. `error`: it failed."""
 
@@ -51,6 +58,12 @@ class AttemptsEnded(Emitted, frozen=True, gc=False):
     at: int
     results: Sequence[tuple[Claim, AttemptEnd]]
     refused: Collection[str]  # execution ids
+
+
+class QueueWaited(Emitted, frozen=True, gc=False):
+    """The dispatcher: of a page of claims, the one that was added last has left the queue. `seconds`: its wait."""
+
+    seconds: float
 
 
 class TurnFailed(Emitted, frozen=True, gc=False):
@@ -122,3 +135,16 @@ class RequestServed(Emitted, frozen=True, gc=False):
     route: str
     status: int
     seconds: float  # until the first byte: a stream has no other end
+
+
+class LoopLagged(Emitted, frozen=True, gc=False):
+    """The event loop, several times a second: by how much a short sleep was longer than asked for."""
+
+    seconds: float
+
+
+class GarbageCollected(Emitted, frozen=True, gc=False):
+    """The interpreter: the garbage collector has stopped the process for a moment."""
+
+    generation: int
+    seconds: float

@@ -15,7 +15,7 @@ from duetime.api import queries
 from duetime.api.context import ApiContext
 from duetime.api.queries import AnyRequest
 from duetime.domain.errors import Forbidden, NotFound
-from duetime.domain.identity import Caller, check_owner, check_right
+from duetime.domain.identity import Caller, check_owner, check_right, is_operator
 from duetime.ports.store import ExecutionRecord, JobRecord
 
 RIGHT = "right"  # the key of a route's options that names the right it needs
@@ -24,6 +24,15 @@ ANYONE = "anyone"  # even without authentication: the gate passes public paths
 
 def get_caller(request: AnyRequest) -> Caller:
     return cast(Caller, request.scope["user"])
+
+
+def check_operator(context: ApiContext, caller: Caller) -> None:
+    """Raises Forbidden unless the caller may see figures of the whole cluster, which are over all tenants."""
+    if not is_operator(caller, context.operator_tenant):
+        raise Forbidden(
+            "these figures are over all tenants: only admins of the OPERATOR_TENANT see them here; METRICS_PORT serves "
+            "them to whoever can reach it"
+        )
 
 
 def check_route(connection: ASGIConnection[Any, Any, Any, Any], handler: BaseRouteHandler) -> None:

@@ -21,7 +21,7 @@ class Fired(msgspec.Struct, frozen=True):
     stale_jobs: frozenset[str] = frozenset()
     not_claimed: frozenset[str] = frozenset()  # ids of executions that were skipped or held
     to_cancel: tuple[str, ...] = ()  # running executions that a newer execution replaces
-    skipped: frozenset[str] = frozenset()  # of `not_claimed`, those that were written as SKIPPED
+    skipped: frozenset[str] = frozenset()  # of `not_claimed`: ids of executions that became SKIPPED, by `overlap`
 
 
 class Fire(Command[Fired], frozen=True):

@@ -20,6 +20,7 @@ from duetime.domain.database_urls import split_url
 from duetime.domain.errors import Overloaded
 from duetime.domain.upkeep import Idle, Upkeep
 from duetime.places import Places
+from duetime.ports.usage import PoolUsage
 from duetime.postgres import TROUBLE, Servers
 
 # One cached plan a statement, which probes an index for each row of a page. Planning takes longer than writing a small
@@ -142,6 +143,9 @@ class Connections:
                     self._keep(connection)
             finally:
                 self.places.leave(tenant)
+
+    def usage(self) -> PoolUsage:
+        return PoolUsage(self.places.begun, len(self._idle), self._limit)
 
     def _take(self) -> asyncpg.Connection | None:
         """Returns the most recently used idle connection that is still usable."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import asyncpg
@@ -16,6 +16,7 @@ from duetime.domain.plan import DueTimer, Place
 from duetime.domain.upkeep import Upkeep
 from duetime.ports.pages import PAGE_BYTES, DueTimers, Page
 from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
+from duetime.ports.usage import StoreUsage
 from duetime.postgres import TROUBLE
 from duetime.settings.table import DEFAULTS
 from duetime.store import StoreUnusable
@@ -25,7 +26,7 @@ from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
 from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
 from duetime.store.postgres.schema import migrate
-from duetime.store.postgres.writer import WRITER_CONNECTIONS, Writer
+from duetime.store.postgres.writer import MOST_WAITING, WRITER_CONNECTIONS, Writer
 from duetime.store.reads import StoreReads, single
 
 T = TypeVar("T")
@@ -159,6 +160,15 @@ class PostgresStore(StoreReads[Connections, Statement]):
 
     def writes(self) -> Writes:
         return Writes(self._writer.committed, self._writer.last_error)
+
+    def usage(self) -> StoreUsage:
+        pools = {"engine": self._engine_reads.usage(), "people": self._people_reads.usage()}
+        if self._own_reads is not self._people_reads:
+            pools["own"] = self._own_reads.usage()
+        return StoreUsage(self._writer.waiting(), MOST_WAITING, pools)
+
+    def on_commit(self, call: Callable[[int, float], None]) -> None:
+        self._writer.on_commit(call)
 
     def _leave_readers(self) -> None:
         """Drops connections to a server that is not the primary (any more): it would return old rows."""

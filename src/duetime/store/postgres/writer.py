@@ -55,10 +55,18 @@ class Writer:
             self._ready.notify_all()
         await asyncio.gather(*self._tasks)
 
+    def waiting(self) -> int:
+        return len(self._waiting)
+
     def on_read_only(self, call: Callable[[], None]) -> None:
         """Registers `call`, which is called when the server turns out to be read-only."""
         for connection in self._connections:
             connection.on_read_only = call
+
+    def on_commit(self, call: Callable[[int, float], None]) -> None:
+        """Registers `call(commands, seconds)`, which is called after each commit."""
+        for connection in self._connections:
+            connection.on_commit = call
 
     def _note(self, error: str | None) -> None:
         self.last_error = error

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -62,6 +63,7 @@ class WriterConnection:
         self._capacity = capacity
         self._is_near = capacity != UNBOUNDED  # near a capacity limit, as far as is known
         self._report = report  # called after each write: None, or the error
+        self.on_commit: Callable[[int, float], None] = lambda commands, seconds: None  # called after each commit
         self.on_read_only: Callable[[], None] = lambda: None  # the server is a standby, or has become one
         self.is_stopping = False
 
@@ -119,6 +121,7 @@ class WriterConnection:
 
     async def _transact(self, commands: Sequence[c.Command], *, limits_in_turns: bool = False) -> None:
         self._is_committing = False
+        began = time.perf_counter()
         connection = await self._connect()
         await self._prepare_days(connection, commands)
         await connection.execute(self._connector.begin)
@@ -141,6 +144,7 @@ class WriterConnection:
         if status != "COMMIT":
             raise asyncpg.InterfaceError(f"the server answered COMMIT with {status}")
         self._is_committing = False
+        self.on_commit(len(commands), time.perf_counter() - began)
         crash_point("after_commit")
 
     async def _end_batch(self, statements: Statements) -> bool:

@@ -12,6 +12,15 @@ FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes') GROUP BY tena
 -- name: count_history
 SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes');
 
+-- name: list_state_totals
+SELECT json_build_array(name, sum(value)::bigint)::text AS row
+FROM counters WHERE tenant <> '' AND name NOT IN ('jobs', 'bytes') GROUP BY name HAVING sum(value) > 0;
+
+-- name: list_waiting_totals
+SELECT json_build_array(tenant, name, sum(value)::bigint)::text AS row
+FROM counters WHERE tenant <> '' AND name IN ('QUEUED', 'RETRYING')
+GROUP BY tenant, name HAVING sum(value) > 0 ORDER BY sum(value) DESC, tenant LIMIT :limit::bigint;
+
 -- name: list_skipped
 SELECT json_build_array(first_at, until_at, count, reason, decided_at)::text AS row
 FROM skips WHERE job = :job::uuid ORDER BY first_at DESC LIMIT :limit::bigint;

@@ -19,6 +19,7 @@ import apsw
 
 from duetime.domain.errors import Overloaded
 from duetime.places import Places
+from duetime.ports.usage import PoolUsage
 from duetime.store.decoding import Rows, bounded
 from duetime.store.sqlite.connection import READER_CACHE_KIB, SMALL_CACHE_KIB, open_connection
 
@@ -40,12 +41,26 @@ class Reads:
     def __init__(self, folder: Path, threads: int, name: str) -> None:
         self._folder = folder
         self._pool = ThreadPoolExecutor(threads, name)
+        self._threads = threads
+        self._busy = 0
         self._local = threading.local()
         self.connections: list[apsw.Connection] = []
 
     async def text(self, sql: str, values: dict[str, Any]) -> str | None:
         """Returns all rows as one JSON text: Python's lock is taken once for any number of rows."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._fetch, sql, values)
+        return await self._run(self._fetch, sql, values)
+
+    def usage(self) -> PoolUsage:
+        """Returns how many of the threads read now. Reads that wait for a thread are not counted."""
+        busy = min(self._busy, self._threads)
+        return PoolUsage(busy, max(0, len(self.connections) - busy), self._threads)
+
+    async def _run(self, call: Callable[..., R], *values: Any) -> R:
+        self._busy += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, call, *values)
+        finally:
+            self._busy -= 1
 
     async def stop(self) -> None:
         await asyncio.to_thread(self._pool.shutdown)
@@ -85,8 +100,7 @@ class TimedReads(Reads):
         return await self._until(time.monotonic() + self.seconds, fetch, sql, values)  # waiting counts, too
 
     async def _until(self, until: float, fetch: Fetch[R], sql: str, values: dict[str, Any]) -> R:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._pool, self._fetch_until, until, fetch, sql, values)
+        return await self._run(self._fetch_until, until, fetch, sql, values)
 
     def _fetch_until(self, until: float, fetch: Fetch[R], sql: str, values: dict[str, Any]) -> R:
         def is_late() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
@@ -17,6 +17,7 @@ from duetime.domain.lease import Writes
 from duetime.domain.plan import DueTimer, Place
 from duetime.ports.pages import PAGE_BYTES, DueTimers, Page
 from duetime.ports.store import AttemptRecord, AuditPage, ExecutionRecord, JobQuery, JobRecord
+from duetime.ports.usage import StoreUsage
 from duetime.settings.table import DEFAULTS
 from duetime.store.decoding import decode_held, decode_page, due_timers
 from duetime.store.filtering import Sql
@@ -35,7 +36,7 @@ from duetime.store.sqlite.connection import (
 from duetime.store.sqlite.handover import refuse_promoted
 from duetime.store.sqlite.readers import FairReads, Reads, TimedReads
 from duetime.store.sqlite.statements import page
-from duetime.store.sqlite.writer import Writer
+from duetime.store.sqlite.writer import MOST_WAITING, Writer
 
 T = TypeVar("T")
 
@@ -172,6 +173,14 @@ class SqliteStore(StoreReads[Reads, str]):
 
     def writes(self) -> Writes:
         return Writes(self._writer.committed, self._writer.last_error)
+
+    def usage(self) -> StoreUsage:
+        groups = {"engine": self._engine_reads, "own": self._own_reads, "people": self._people_reads}
+        pools = {name: group.usage() for name, group in groups.items()}
+        return StoreUsage(self._writer.waiting(), MOST_WAITING, pools)
+
+    def on_commit(self, call: Callable[[int, float], None]) -> None:
+        self._writer.on_commit = call
 
     def _statement(self, sql: str) -> str:
         return sql

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -39,6 +40,8 @@ class Writer:
         self._opened: asyncio.Future[None] | None = None
         self.last_error: str | None = None
         self.committed = 0
+        self.on_commit: Callable[[int, float], None] = lambda commands, seconds: None
+        self._commit: tuple[int, float] | None = None  # of the last write: commands and seconds; None: it failed
 
     async def start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -51,6 +54,9 @@ class Writer:
             self._stopping = True
             self._ready.notify()
         await asyncio.to_thread(self._thread.join)
+
+    def waiting(self) -> int:
+        return len(self._waiting)
 
     def submit(self, commands: Sequence[Command]) -> asyncio.Future[list[Any]]:
         future = self._loop.create_future()
@@ -74,7 +80,8 @@ class Writer:
         self._checkpointer.start()
         self._loop.call_soon_threadsafe(self._opened.set_result, None)
         while batches := self._take():
-            self._loop.call_soon_threadsafe(_answer, self._write(batches))
+            answers = self._write(batches)
+            self._loop.call_soon_threadsafe(self._answer, answers, self._commit)
             if not self._broken:
                 self._checkpointer.finish(self._connection)
         self._checkpointer.stop()
@@ -100,6 +107,7 @@ class Writer:
             return batches
 
     def _write(self, batches: list[Batch]) -> list[Answer]:
+        began, self._commit = time.perf_counter(), None
         try:
             if self._broken:
                 self._open()
@@ -116,12 +124,19 @@ class Writer:
             return [(future, _unwritten(error)) for _, future in batches]
         self.last_error = None
         self.committed += 1
+        self._commit = len(results), time.perf_counter() - began
         answers: list[Answer] = []
         position = 0
         for commands, future in batches:
             answers.append((future, results[position : position + len(commands)]))
             position += len(commands)
         return answers
+
+    def _answer(self, answers: list[Answer], commit: tuple[int, float] | None) -> None:
+        """Runs on the event loop."""
+        _answer(answers)
+        if commit is not None:
+            self.on_commit(*commit)
 
     def _roll_back(self) -> None:
         try:

@@ -226,6 +226,9 @@ SELECT coalesce(sum(value), 0)::text AS row FROM counters WHERE tenant = :tenant
 SELECT to_json(execution)::text AS row FROM open_runs
 WHERE cancel_requested AND node = :node::integer AND state = 'RUNNING' LIMIT :limit::bigint;
 
+-- name: count_dead
+SELECT count(*)::text AS row FROM (SELECT 1 FROM executions WHERE dead LIMIT :limit::bigint) AS found;
+
 -- name: get_load
 SELECT json_build_array(coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0)::bigint,
                         coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)::bigint)::text AS row

@@ -220,6 +220,10 @@ SELECT value AS row FROM counters WHERE tenant = :tenant AND name = :name;
 SELECT json_quote(uuid_text(id)) AS row FROM executions
 WHERE state = 'RUNNING' AND node = :node AND cancel_requested = 1 LIMIT :limit;
 
+-- name: count_dead
+-- Differs from the PostgreSQL version in that `dead` is a number: 1 is what the partial index says.
+SELECT count(*) AS row FROM (SELECT 1 FROM executions WHERE dead = 1 LIMIT :limit);
+
 -- name: get_load
 SELECT json_array(coalesce(sum(value) FILTER (WHERE name = 'jobs'), 0),
                   coalesce(sum(value) FILTER (WHERE name = 'bytes'), 0)) AS row
