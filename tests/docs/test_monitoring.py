@@ -29,7 +29,8 @@ from served import served
 RULES = ROOT / "deploy" / "prometheus" / "rules.yml"
 DASHBOARD = ROOT / "deploy" / "grafana" / "duetime.json"
 FAMILIES: dict[str, AnyFamily] = {shown_name(family): family for family in Metrics(Telemetry()).families()}
-PAGES = [ROOT / "docs" / name for name in ("how-to/monitor.md", "how-to/prometheus-alerts.md", "reference/telemetry.md")]
+NAMES = ("how-to/monitor.md", "how-to/prometheus-alerts.md", "reference/telemetry.md")
+PAGES = [ROOT / "docs" / name for name in NAMES]
 SEEDS_NAMES = re.compile(r"`((?:scheduled_db|easycron)_[a-z_]+)`")
 PROCESS = {"process_cpu_seconds_total", "process_resident_memory_bytes"}
 ADDED = {"instance", "le", "job"}  # labels that Prometheus, or the form of a histogram, adds
