@@ -21,10 +21,11 @@ from duetime.telemetry.lifecycle import LINES, Lifecycle
 from duetime.telemetry.limited_lines import MOST_LINES, LimitedLines
 from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
 from engine.stage import Stage
-from samples import TENANT, spec
+from samples import TENANT, new_job, spec
 
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "hook.example answered 500: s3cret", 500, "s3cret")
 URL = "https://hook.example/s3cret?token=s3cret"
+FIVE = "2026-01-01T00:00:05Z"
 ONCE = RetryPolicy(max_retries=0)
 
 
@@ -59,14 +60,14 @@ def book(stage: Stage) -> Iterator[Open]:
 
 
 async def apply(stage: Stage, command: c.Command) -> Any:
-    (answer,) = await stage.engine._around.store.apply([command])
+    (answer,) = await stage.measured.apply([command])
     return answer
 
 
 async def test_a_job_that_runs_is_told_from_its_creation_to_its_end(stage: Stage, book: Open, clock: HandClock):
     lines = book(ratio=1)
     await stage.join()
-    job_id = await stage.add_job(spec("in 5s", url=URL))
+    job_id = await stage.add_job(spec(FIVE, url=URL))
     clock.advance(5.25)
     await stage.tick()
     (execution,) = await stage.executions(job_id)
@@ -127,9 +128,7 @@ async def test_changes_of_a_job_are_told(stage: Stage, book: Open, clock: HandCl
         await apply(stage, command)
         return tuple(line["event"] for line in lines.take())
 
-    from samples import new_job
-
-    new = new_job(spec("in 1h"))
+    new = new_job(spec("2026-01-01T01:00:00Z"))
     job_id = new.job_id
     assert await told(c.CreateJobs(now, (new,))) == ("job created",)
     change = c.ChangeJob(now, TENANT, job_id, 1, None, "other", new.type, False, new.due_at, new.spec)
@@ -161,7 +160,7 @@ async def test_skipped_instants_are_told_with_the_reason(
     lines.take()
     clock.advance(600)
     await stage.tick()
-    (skipped,) = [line for line in lines.take("instants")]
+    (skipped,) = lines.take("instants")
     assert (skipped["reason"], skipped["count"]) == ("missed", 9)
 
 
@@ -169,7 +168,7 @@ async def test_a_burst_costs_few_lines_and_a_count(stage: Stage, book: Open, clo
     lines = book()
     await stage.join()
     for _ in range(100):
-        await stage.add_job(spec("in 5s"))
+        await stage.add_job(spec(FIVE))
     clock.advance(5)
     await stage.tick()
     assert len(lines.take("execution completed")) == MOST_LINES
@@ -189,13 +188,9 @@ async def test_a_burst_costs_few_lines_and_a_count(stage: Stage, book: Open, clo
         ("info,executions=debug", {"job created", "execution completed", "executions claimed"}),
     ],
 )
-async def test_jobs_and_executions_are_areas(
-    stage: Stage, book: Open, clock: HandClock, levels: str, events: set[str]
-):
+async def test_jobs_and_executions_are_areas(stage: Stage, book: Open, clock: HandClock, levels: str, events: set[str]):
     lines = book(levels)
     await stage.join()
-    from samples import new_job
-
     new = new_job(spec("immediate"))
     await apply(stage, c.CreateJobs(clock.now(), (new,)))
     stage.engine.term.timer.hint(new.due_at)

@@ -133,7 +133,7 @@ async def test_each_part_of_the_trace_is_there_or_none_is(stage: Stage, traced: 
 async def test_the_creation_long_before_is_in_no_trace(stage: Stage, traced: Make, clock: HandClock):
     spans = traced(1)
     await stage.join()
-    await stage.add_job(spec("in 1h"))
+    await stage.add_job(spec("2026-01-01T01:00:00Z"))
     clock.advance(HOUR / SECOND)
     await stage.tick()
     assert named(spans, "execution").parent_id == ""
@@ -143,11 +143,9 @@ async def test_the_creation_long_before_is_in_no_trace(stage: Stage, traced: Mak
 async def test_a_requested_execution_has_a_fire(stage: Stage, traced: Make, clock: HandClock):
     spans = traced(1)
     await stage.join()
-    job_id = await stage.add_job(spec("in 1h"))
+    job_id = await stage.add_job(spec("2026-01-01T01:00:00Z"))
     id = make_id(clock.now(), os.urandom(10))
-    await stage.engine._around.store.apply(
-        [c.AddExecution(clock.now(), TENANT, job_id, id, Trigger.MANUAL)]
-    )
+    await stage.measured.apply([c.AddExecution(clock.now(), TENANT, job_id, id, Trigger.MANUAL)])
     stage.engine.term.own_waiting_hint(clock.now())
     await stage.tick()
     assert named(spans, "fire").attributes["duetime.trigger"] == "manual"

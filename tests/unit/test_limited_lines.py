@@ -29,7 +29,7 @@ class Scene:
 def written(scene: Scene, act: Callable[[], None]) -> list[dict[str, Any]]:
     with capture_logs() as lines:
         act()
-    return lines  # type: ignore[return-value]
+    return list(map(dict, lines))
 
 
 def test_a_quiet_node_writes_every_line():

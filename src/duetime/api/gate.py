@@ -189,7 +189,8 @@ class _Sender:
     """
 
     __slots__ = (
-        "_added", "_began", "_large", "_path", "_request_id", "_scope", "_send", "_telemetry", "_unsent", "limits", "tenant",
+        "_added", "_began", "_large", "_path", "_request_id", "_scope", "_send", "_telemetry", "_unsent", "limits",
+        "tenant",
     )  # fmt: skip
 
     def __init__(

@@ -10,8 +10,8 @@ LEVELS = ("debug", "info", "warning", "error")
 JOBS, EXECUTIONS, LIBRARIES = "jobs", "executions", "libraries"
 # Packages of Duetime, and three that are none: what happens to jobs and to executions, and other people's packages.
 AREAS = (
-    "api", "assembly", "bus", "cli", "engine", "executors", "functions", "logs", "node", "operate", "process", "registry", "sdk",
-    "serving", "store", "telemetry", "vault", JOBS, EXECUTIONS, LIBRARIES,
+    "api", "assembly", "bus", "cli", "engine", "executors", "functions", "logs", "node", "operate", "process",
+    "registry", "sdk", "serving", "store", "telemetry", "vault", JOBS, EXECUTIONS, LIBRARIES,
 )  # fmt: skip
 
 

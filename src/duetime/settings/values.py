@@ -120,7 +120,7 @@ def collector(value: str) -> str:
     except ValueError:
         has_host = False
     if value and (not has_host or "@" in parts.netloc or parts.query or parts.fragment):
-        raise ValueError("must be a URL of a host without user, query and fragment; OTEL_EXPORTER_OTLP_HEADERS has keys")
+        raise ValueError("must name a host, and no user, query or fragment; keys belong in OTEL_EXPORTER_OTLP_HEADERS")
     return value.rstrip("/")
 
 

@@ -1,4 +1,4 @@
-"""The request that the current task handles, for the span of what it creates. Set by the gate, only if traces are on."""
+"""The request that the current task handles, for the span of what it creates. The gate sets it if traces are on."""
 
 from __future__ import annotations
 

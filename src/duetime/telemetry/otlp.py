@@ -30,9 +30,7 @@ def open_collector(
 ) -> tuple[Callable[[Sequence[Span]], bool], Callable[[], None]]:
     """Returns functions that send spans and that end a send under way. `endpoint`: without /v1/traces."""
     exporter = OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces", timeout=SEND_SECONDS)
-    resource = Resource.create(
-        {"service.name": service, "service.version": __version__, "service.instance.id": node}
-    )
+    resource = Resource.create({"service.name": service, "service.version": __version__, "service.instance.id": node})
 
     def export(spans: Sequence[Span]) -> bool:
         readable = [_readable(span, resource) for span in spans]

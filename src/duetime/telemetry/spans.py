@@ -172,9 +172,7 @@ def _origin(url: str) -> Attributes:
 
 
 def _child(name: str, id: str, number: int, began_at: float, ended_at: float, attributes: Attributes) -> Span:
-    return Span(
-        name, trace_id(id), span_id(name, id, number), span_id("execution", id), began_at, ended_at, attributes
-    )
+    return Span(name, trace_id(id), span_id(name, id, number), span_id("execution", id), began_at, ended_at, attributes)
 
 
 def _attributes(execution_id: str, job_id: str, tenant: str) -> Attributes:
