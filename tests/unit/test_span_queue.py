@@ -13,10 +13,11 @@ from structlog.testing import capture_logs
 from duetime.telemetry import span_queue
 from duetime.telemetry.emitted import SpansExported
 from duetime.telemetry.hub import Telemetry
-from duetime.telemetry.span_queue import BATCH, SpanQueue
+from duetime.telemetry.span_queue import MOST_WAITING, SpanQueue
 from duetime.telemetry.spans import Span
 from patience import PATIENCE_SECONDS
 
+LOT = MOST_WAITING // 2  # sent at once
 SPAN = Span("fire", "0" * 31 + "1", "0" * 15 + "1", "", 0, 1, {})
 
 
@@ -54,19 +55,23 @@ class Reports:
         self.lost += exported.lost
         self.came.set()
 
+    async def until(self, count: int) -> None:
+        """Waits until so many spans were sent or lost."""
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while self.sent + self.lost < count:
+                self.came.clear()
+                await self.came.wait()
+
 
 async def test_spans_are_sent_and_counted():
     reports, collector = Reports(), Collector()
     queue = SpanQueue(reports.telemetry, collector.export, collector.close)
     queue.start()
-    queue.submit([SPAN] * (3 * BATCH))
-    async with asyncio.timeout(PATIENCE_SECONDS):
-        while reports.sent < 3 * BATCH:
-            reports.came.clear()
-            await reports.came.wait()
+    queue.submit([SPAN] * LOT)
+    await reports.until(LOT)
     queue.submit([SPAN])
     await queue.stop()
-    assert (collector.got, reports.lost) == (3 * BATCH + 1, 0)
+    assert (collector.got, reports.lost) == (LOT + 1, 0)
 
 
 async def test_a_collector_that_hangs_costs_spans_and_delays_nothing(monkeypatch: pytest.MonkeyPatch):
@@ -94,12 +99,11 @@ async def test_an_outage_is_logged_once_and_its_end_too():
     with capture_logs() as lines:
         for fails in (True, True, False, False):
             failing._fails = fails
-            reports.came.clear()
-            queue.submit([SPAN] * BATCH)
-            async with asyncio.timeout(PATIENCE_SECONDS):
-                await reports.came.wait()
+            expected = reports.sent + reports.lost + LOT
+            queue.submit([SPAN] * LOT)
+            await reports.until(expected)
     await queue.stop()
-    assert (reports.sent, reports.lost) == (2 * BATCH, 2 * BATCH)
+    assert (reports.sent, reports.lost) == (2 * LOT, 2 * LOT)
     assert [line["log_level"] for line in lines] == ["warning", "info"]
 
 

@@ -62,7 +62,7 @@ def attempt_span_id(token: int, attempt: int) -> str:
 
 def span_id(name: str, id: str, number: int = 0) -> str:
     """Returns the id of another span of the execution or job `id`."""
-    return hashlib.sha256(f"{name} {number} {id}".encode()).hexdigest()[:16]
+    return hashlib.blake2b(f"{name} {number} {id}".encode(), digest_size=8).hexdigest()
 
 
 def joins_creation(execution_id: str, job_id: str) -> bool:

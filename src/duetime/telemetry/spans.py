@@ -15,6 +15,7 @@ Attributes hold ids, names and the target's origin: no header, body, path, query
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -32,24 +33,26 @@ Value = str | int | bool
 Attributes = dict[str, Value]
 
 # The attributes that each kind of span may have. docs/reference/traces-and-logs.md lists the same.
-_OF_ALL = ("duetime.tenant", "duetime.job.id")
-_OF_EXECUTION = (*_OF_ALL, "duetime.execution.id")
+# The tenant, job and execution are in the outer span only: encoding attributes is most of what a span costs.
 SPANS: dict[str, tuple[str, ...]] = {
-    "request": (*_OF_ALL, "http.request.method", "http.route", "duetime.job.type", "duetime.request.id"),
-    "create": _OF_EXECUTION,
-    "execution": (
-        *_OF_EXECUTION, "duetime.job.name", "duetime.job.type", "duetime.trigger", "duetime.state", "duetime.attempts",
-        "duetime.dead", "error.type",
+    "request": (
+        "duetime.tenant", "duetime.job.id", "duetime.job.type", "duetime.request.id", "http.request.method",
+        "http.route",
     ),
-    "fire": (*_OF_EXECUTION, "duetime.trigger", "duetime.lateness_ms"),
-    "queue": (*_OF_EXECUTION, "duetime.attempt"),
+    "create": ("duetime.job.id",),
+    "execution": (
+        "duetime.tenant", "duetime.job.id", "duetime.execution.id", "duetime.job.name", "duetime.job.type",
+        "duetime.trigger", "duetime.state", "duetime.attempts", "duetime.dead", "error.type",
+    ),
+    "fire": ("duetime.trigger", "duetime.lateness_ms"),
+    "queue": (),
     "attempt": (
-        *_OF_EXECUTION, "duetime.attempt", "duetime.job.type", "duetime.state", "error.type", "http.request.method",
+        "duetime.attempt", "duetime.state", "error.type", "http.request.method",
         "http.response.status_code", "url.scheme", "server.address", "server.port", "duetime.connection",
         "duetime.function", "process.exit_code",
     ),
-    "record": (*_OF_EXECUTION, "duetime.attempt"),
-    "backoff": (*_OF_EXECUTION, "duetime.attempt"),
+    "record": ("duetime.attempt",),
+    "backoff": ("duetime.attempt",),
 }  # fmt: skip
 
 
@@ -85,40 +88,58 @@ def _request_context(job_id: str) -> tuple[str, str]:
     return trace_id(job_id), span_id("request", job_id)
 
 
+class _Trace(NamedTuple):
+    """The trace of an execution."""
+
+    id: str  # of the trace
+    execution_id: str
+    outer_id: str  # of the span `execution`
+
+    def child(self, name: str, number: int, began_at: float, ended_at: float, attributes: Attributes) -> Span:
+        return Span(
+            name, self.id, span_id(name, self.execution_id, number), self.outer_id, began_at, ended_at, attributes
+        )
+
+
+def _trace_of(execution_id: str) -> _Trace:
+    return _Trace(trace_id(execution_id), execution_id, span_id("execution", execution_id))
+
+
 def spans_of_fire(row: NewExecution, now: int, seconds: float, sampling: Sampling) -> Iterator[Span]:
     """Yields the spans of an execution that was written at `now`, in `seconds`."""
-    id, attributes = row.execution_id, _attributes(row.execution_id, row.job_id, row.tenant)
+    id = row.execution_id
+    trace = _trace_of(id)
     if joins_creation(id, row.job_id):
         created_at = instant_of(row.job_id)
         yield Span(
-            "create", trace_id(id), span_id("create", id), "", created_at, created_at, attributes,
+            "create", trace.id, span_id("create", id), "", created_at, created_at, {"duetime.job.id": row.job_id},
             links=_link_to_request(row.job_id, sampling),
         )  # fmt: skip
-    attributes = attributes | {"duetime.trigger": str(row.trigger), "duetime.lateness_ms": now - row.scheduled_at}
-    yield _child("fire", id, 0, now, now + 1000 * seconds, attributes)
+    attributes: Attributes = {"duetime.trigger": str(row.trigger), "duetime.lateness_ms": now - row.scheduled_at}
+    yield trace.child("fire", 0, now, now + 1000 * seconds, attributes)
 
 
 def spans_of_end(claim: Claim, end: AttemptEnd, at: int, seconds: float, sampling: Sampling) -> Iterator[Span]:
     """Yields the spans that an attempt's end completes. The end was written from `at` on, in `seconds`."""
-    id, number = claim.execution_id, claim.attempt
+    trace, number = _trace_of(claim.execution_id), claim.attempt
     written_at = at + 1000 * seconds
-    own = _attributes(id, claim.job_id, claim.tenant)
-    numbered: Attributes = {**own, "duetime.attempt": number}
+    numbered: Attributes = {"duetime.attempt": number}
     if end.started_at is not None and number == 1:
-        yield _child("queue", id, number, min(claim.scheduled_at, end.started_at), end.started_at, numbered)
+        yield trace.child("queue", number, min(claim.scheduled_at, end.started_at), end.started_at, {})
     if end.state is not State.SKIPPED:
-        yield _attempt(claim, end, numbered)
-    yield _child("record", id, number, end.ended_at, max(end.ended_at, written_at), numbered)
+        yield _attempt(claim, end, trace)
+    yield trace.child("record", number, end.ended_at, max(end.ended_at, written_at), numbered)
     if end.state is State.RETRYING:
-        yield _child("backoff", id, number, end.ended_at, max(end.ended_at, end.due_at), numbered)
+        yield trace.child("backoff", number, end.ended_at, max(end.ended_at, end.due_at), numbered)
     if end.state not in OPEN:
-        yield _execution(claim, end, written_at, own, sampling)
+        yield _execution(claim, end, written_at, trace, sampling)
 
 
-def _execution(claim: Claim, end: AttemptEnd, ended_at: float, own: Attributes, sampling: Sampling) -> Span:
+def _execution(claim: Claim, end: AttemptEnd, ended_at: float, trace: _Trace, sampling: Sampling) -> Span:
     id = claim.execution_id
     attributes: Attributes = {
-        **own, "duetime.job.name": claim.spec.name, "duetime.job.type": str(claim.spec.type),
+        "duetime.tenant": claim.tenant, "duetime.job.id": claim.job_id, "duetime.execution.id": id,
+        "duetime.job.name": claim.spec.name, "duetime.job.type": str(claim.spec.type),
         "duetime.trigger": str(claim.trigger), "duetime.state": str(end.state),
         "duetime.attempts": 0 if end.state is State.SKIPPED else claim.attempt, "duetime.dead": end.dead,
     }  # fmt: skip
@@ -126,15 +147,13 @@ def _execution(claim: Claim, end: AttemptEnd, ended_at: float, own: Attributes, 
         attributes["error.type"] = str(end.error_type)
     parent = span_id("create", id) if joins_creation(id, claim.job_id) else ""
     return Span(
-        "execution", trace_id(id), span_id("execution", id), parent, min(claim.scheduled_at, ended_at), ended_at,
+        "execution", trace.id, trace.outer_id, parent, min(claim.scheduled_at, ended_at), ended_at,
         attributes, failed=end.error_type is not None, links=_link_to_request(claim.job_id, sampling),
     )  # fmt: skip
 
 
-def _attempt(claim: Claim, end: AttemptEnd, numbered: Attributes) -> Span:
-    attributes: Attributes = {
-        **numbered, "duetime.job.type": str(claim.spec.type), "duetime.state": str(end.state), **_target(claim.spec)
-    }  # fmt: skip
+def _attempt(claim: Claim, end: AttemptEnd, trace: _Trace) -> Span:
+    attributes: Attributes = {"duetime.attempt": claim.attempt, "duetime.state": str(end.state), **_target(claim.spec)}
     if end.error_type is not None:
         attributes["error.type"] = str(end.error_type)
     if end.http_status is not None:
@@ -143,9 +162,8 @@ def _attempt(claim: Claim, end: AttemptEnd, numbered: Attributes) -> Span:
         attributes["process.exit_code"] = end.exit_code
     began_at = end.ended_at if end.started_at is None else end.started_at
     return Span(
-        "attempt", trace_id(claim.execution_id), attempt_span_id(claim.token, claim.attempt),
-        span_id("execution", claim.execution_id), began_at, end.ended_at, attributes, "client",
-        end.error_type is not None,
+        "attempt", trace.id, attempt_span_id(claim.token, claim.attempt), trace.outer_id, began_at, end.ended_at,
+        attributes, "client", end.error_type is not None,
     )  # fmt: skip
 
 
@@ -169,14 +187,6 @@ def _origin(url: str) -> Attributes:
     except ValueError:
         return {}
     return {"url.scheme": parts.scheme, "server.address": parts.hostname or "", "server.port": port}
-
-
-def _child(name: str, id: str, number: int, began_at: float, ended_at: float, attributes: Attributes) -> Span:
-    return Span(name, trace_id(id), span_id(name, id, number), span_id("execution", id), began_at, ended_at, attributes)
-
-
-def _attributes(execution_id: str, job_id: str, tenant: str) -> Attributes:
-    return {"duetime.tenant": tenant, "duetime.job.id": job_id, "duetime.execution.id": execution_id}
 
 
 def _link_to_request(job_id: str, sampling: Sampling) -> tuple[tuple[str, str], ...]:
