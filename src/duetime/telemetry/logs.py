@@ -18,7 +18,7 @@ from duetime.domain.log_levels import LEVELS, LIBRARIES, LogLevels
 from duetime.telemetry.debugging import turn_debugging
 
 # These modules write lines of other areas, and only if those are logged.
-_ASKED_ALREADY = tuple(f"duetime.telemetry.{name}" for name in ("limited_lines", "logs"))
+_ASKED_ALREADY = tuple(f"duetime.telemetry.{name}" for name in ("limited_lines", "logs", "request_log"))
 
 
 class _BestEffort:
