@@ -168,8 +168,13 @@ def make_traces(settings: Settings, telemetry: Telemetry) -> tuple[Sampling, Spa
     except ModuleNotFoundError:  # OpenTelemetry takes 10 MB: nodes without a collector need not have it
         log.warning("no traces: OTEL_EXPORTER_OTLP_ENDPOINT is set; run pip install 'duetime[otel]', or unset it")
         return NOTHING, None
+    try:
+        collector = open_collector(endpoint, settings.otel_service_name, settings.node_name)
+    except (ValueError, OSError) as error:  # its message may quote a header
+        log.warning("no traces: check OTEL_EXPORTER_OTLP_… in the environment", error=type(error).__name__)
+        return NOTHING, None
     sampling = Sampling.of(ratio)
-    queue = SpanQueue(telemetry, *open_collector(endpoint, settings.otel_service_name, settings.node_name))
+    queue = SpanQueue(telemetry, *collector)
     Traces(telemetry, sampling, queue.submit, lambda: time.time() * SECOND)
     return sampling, queue
 

@@ -16,12 +16,13 @@ from duetime.domain.ids import make_id
 from duetime.domain.job import Overlap, RetryPolicy
 from duetime.domain.log_levels import LogLevels, parse_log_levels
 from duetime.domain.sampling import NOTHING, Sampling
-from duetime.domain.states import ErrorType, Trigger
+from duetime.domain.states import ErrorType, State, Trigger
+from duetime.telemetry.emitted import AttemptsEnded, Written
 from duetime.telemetry.lifecycle import LINES, Lifecycle
 from duetime.telemetry.limited_lines import MOST_LINES, LimitedLines
 from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
 from engine.stage import Stage
-from samples import TENANT, new_job, spec
+from samples import NOW, TENANT, claim_of, ended, new_job, spec
 
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "hook.example answered 500: s3cret", 500, "s3cret")
 URL = "https://hook.example/s3cret?token=s3cret"
@@ -135,7 +136,8 @@ async def test_changes_of_a_job_are_told(stage: Stage, book: Open, clock: HandCl
     assert await told(change) == ("job changed",)
     assert await told(change) == (), "it was refused"
     assert await told(c.PauseJob(now, TENANT, job_id, "ann", "paused on request")) == ("job paused",)
-    assert await told(c.ResumeJob(now, TENANT, job_id, 3, new.due_at, None)) in (("job resumed",), ())
+    paused = await stage.job(job_id)
+    assert await told(c.ResumeJob(now, TENANT, job_id, paused.version, new.due_at, None)) == ("job resumed",)
     id = make_id(now, os.urandom(10))
     assert await told(c.AddExecution(now, TENANT, job_id, id, Trigger.MANUAL)) == ("execution requested",)
     assert await told(c.CancelExecution(now, TENANT, id)) == ("execution cancelled",)
@@ -162,6 +164,30 @@ async def test_skipped_instants_are_told_with_the_reason(
     await stage.tick()
     (skipped,) = lines.take("instants")
     assert (skipped["reason"], skipped["count"]) == ("missed", 9)
+
+
+def test_what_was_not_applied_has_no_line(stage: Stage, book: Open):
+    lines = book()
+    claim = claim_of(spec())
+    stage.telemetry.emit(AttemptsEnded(NOW, [(claim, ended(claim))], frozenset({claim.execution_id})))
+    stage.telemetry.emit(Written([c.CreateJobs(NOW, (new_job(),))], ["the first response"], 0.0))
+    assert lines.take() == [], "a late result, and the repeat of a request"
+    stage.telemetry.emit(Written([c.CreateJobs(NOW, (new_job(),))], [None], 0.0))
+    assert [line["event"] for line in lines.take()] == ["job created"]
+
+
+def test_a_command_that_others_carry_has_its_line(stage: Stage, book: Open):
+    lines = book()
+    new = c.CreateJobs(NOW, (new_job(),))
+    carried = c.WithNotifications(c.PauseJob(NOW, TENANT, "1", "ann", "paused on request"), (new,))
+    stage.telemetry.emit(Written([carried], [c.Carried("PAUSED", ())], 0.0))
+    assert [line["event"] for line in lines.take()] == ["job paused"]
+    on_finish = c.OnFinish("e-1", 1, 1, State.FAILED, new)
+    finish = c.Finish(1, NOW, ())
+    stage.telemetry.emit(Written([finish, on_finish], [["e-1"], None], 0.0))
+    assert lines.take() == [], "the end was refused, and with it what follows"
+    stage.telemetry.emit(Written([finish, on_finish], [[], None], 0.0))
+    assert [line["event"] for line in lines.take()] == ["job created"]
 
 
 async def test_a_burst_costs_few_lines_and_a_count(stage: Stage, book: Open, clock: HandClock):
