@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
+
+import structlog
 
 from duetime import __version__
 from duetime.api.auth.tokens import Tokens
@@ -22,6 +25,7 @@ from duetime.domain.instants import SECOND
 from duetime.domain.job import USER_TYPES, JobType
 from duetime.domain.limits import TierLimits
 from duetime.domain.payloads import HttpRequest, Notice, Script, SqlQuery
+from duetime.domain.sampling import NOTHING, Sampling
 from duetime.domain.upkeep import Upkeep
 from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.dispatcher import Limits
@@ -48,6 +52,11 @@ from duetime.settings.table import Settings
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.connections import Address
 from duetime.store.sqlite import SqliteStore
+from duetime.telemetry.hub import Telemetry
+from duetime.telemetry.span_queue import SpanQueue
+from duetime.telemetry.traces import Traces
+
+log = structlog.get_logger()
 
 SHORTEST_STOP_SECONDS = 2.0  # after the drain, even if HTTP_SHUTDOWN_TIMEOUT is shorter: results must be written
 
@@ -130,7 +139,7 @@ def operator_of(settings: Settings) -> str:
 
 def make_executors(
     settings: Settings, find: Callable[[str, str], Awaitable[str | None]], find_channel: FindChannel,
-    keys_of: Callable[[str], tuple[bytes, ...]],
+    keys_of: Callable[[str], tuple[bytes, ...]], sampling: Sampling,
 ) -> tuple[HttpExecutor, dict[type, Executor[Any]]]:  # fmt: skip
     """Returns the executor of webhooks, and all executors by type of payload. (Workers run Python functions.)"""
     webhooks = HttpExecutor(
@@ -143,6 +152,7 @@ def make_executors(
             header_seconds=settings.target_response_header_timeout or None,
         ),
         keys_of=keys_of,
+        sampling=sampling,
     )
     script_limits = ScriptLimits(
         cpu_seconds=math.ceil(settings.script_cpu_limit),
@@ -181,6 +191,27 @@ def make_direct_sender(
 
 async def _find_nothing(tenant: str, name: str) -> Channel | None:
     return None
+
+
+def make_traces(settings: Settings, telemetry: Telemetry) -> tuple[Sampling, SpanQueue | None]:
+    """Returns which executions are traced, and where their spans go: None, and none, without a collector."""
+    endpoint, ratio = settings.otel_exporter_otlp_endpoint, settings.traces_sample_ratio
+    if not endpoint or not ratio:
+        return NOTHING, None
+    try:
+        from duetime.telemetry.otlp import open_collector
+    except ModuleNotFoundError:  # OpenTelemetry takes 10 MB: nodes without a collector need not have it
+        log.warning("no traces: OTEL_EXPORTER_OTLP_ENDPOINT is set; run pip install 'duetime[otel]', or unset it")
+        return NOTHING, None
+    try:
+        collector = open_collector(endpoint, settings.otel_service_name, settings.node_name)
+    except (ValueError, OSError) as error:  # its message may quote a header
+        log.warning("no traces: check OTEL_EXPORTER_OTLP_… in the environment", error=type(error).__name__)
+        return NOTHING, None
+    sampling = Sampling.of(ratio)
+    queue = SpanQueue(telemetry, *collector)
+    Traces(telemetry, sampling, queue.submit, lambda: time.time() * SECOND)
+    return sampling, queue
 
 
 def own_database(settings: Settings) -> OwnDatabase:

@@ -32,6 +32,7 @@ from duetime.assembly import (
     make_storage,
     make_tier_limits,
     make_tokens,
+    make_traces,
 )
 from duetime.audit_files import AuditFolder
 from duetime.domain.direct_alerts import node_leaving
@@ -61,8 +62,11 @@ from duetime.serving import HttpServers
 from duetime.settings.table import Settings
 from duetime.telemetry.emitted import Committed, GarbageCollected, LoopLagged
 from duetime.telemetry.hub import Telemetry
+from duetime.telemetry.lifecycle import Lifecycle, later
+from duetime.telemetry.limited_lines import LimitedLines
 from duetime.telemetry.measured_store import measured
 from duetime.telemetry.prometheus.metrics import Metrics
+from duetime.telemetry.request_log import RequestLog
 from duetime.vault.aes import open_vault
 from duetime.vault.signing import TenantKeys
 
@@ -93,7 +97,13 @@ class Node:
         self._tokens = make_tokens(settings)
         self._logs = open_logs(settings.logs_url, settings.data / "logs", settings.log_size_limit, self._clock)
         self._signing = TenantKeys(signing_keys(settings.signing_secrets), shared=settings.sign_with_shared_key)
-        webhooks, executors = make_executors(settings, self._find_connection, self._find_channel, self._keys_of)
+        sampling, self._spans = make_traces(settings, self._telemetry)
+        self._lines = LimitedLines(later)
+        Lifecycle(self._telemetry, settings.log_level, self._lines, sampling)
+        RequestLog(self._telemetry, settings.log_level, self._lines)
+        webhooks, executors = make_executors(
+            settings, self._find_connection, self._find_channel, self._keys_of, sampling
+        )
         self.certificates = Certificates(webhooks.resolve)
         webhooks.called = self.certificates.called
         self._rules = make_creation_rules(settings, webhooks)
@@ -180,6 +190,8 @@ class Node:
     async def running(self) -> AsyncIterator[ApiContext]:
         """Runs jobs without a port, for callers in this process. The API, if there is one, is closed last."""
         await self._store.start()
+        if self._spans is not None:
+            self._spans.start()
         try:
             self._vault.start()
             if not self._vault.can_encrypt:
@@ -205,6 +217,9 @@ class Node:
             await self._close(self._logs.stop())
             await self._close(self._registry.stop())
             await self._close(self._store.stop())
+            self._lines.close()
+            if self._spans is not None:
+                await self._close(self._spans.stop())
 
     async def _start_watching(self) -> None:
         self.certificates.start()
@@ -340,6 +355,7 @@ class Node:
             refusal=self._refusal,
             telemetry=self._telemetry,
             bodies=self._bodies,
+            is_traced=self._spans is not None,
         )
 
     def _watch_signals(self) -> asyncio.Event:

@@ -10,6 +10,7 @@ import pytest
 from api.people import People, database, on_postgresql, on_sqlite
 from api.person import Person
 from cluster.processes import Client, Receiver, Server
+from collector import Collector, collecting
 
 
 @pytest.fixture(scope="session")
@@ -44,20 +45,28 @@ def body(person: Person) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def collector() -> Iterator[Collector]:
+    """Gets the traces of the servers with authentication: each execution and request has one."""
+    with collecting() as collector:
+        yield collector
+
+
+@pytest.fixture(scope="session")
+def guarded(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[Server]:
     """A server with authentication, on SQLite."""
-    server = on_sqlite(tmp_path_factory.mktemp("guarded")).start()
+    server = on_sqlite(tmp_path_factory.mktemp("guarded"), **_traced(collector)).start()
     yield server
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
     server.close()
 
 
 @pytest.fixture(scope="session")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Server]]:
+def pair(tmp_path_factory: pytest.TempPathFactory, collector: Collector) -> Iterator[tuple[Server, Server]]:
     """Two such nodes that share a database in PostgreSQL."""
     folder = tmp_path_factory.mktemp("pair")
     with database() as url:
-        nodes = on_postgresql(folder / "a", url), on_postgresql(folder / "b", url)
+        traced = _traced(collector)
+        nodes = on_postgresql(folder / "a", url, **traced), on_postgresql(folder / "b", url, **traced)
         try:
             for node in nodes:
                 node.start()
@@ -66,6 +75,10 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Server, Ser
         finally:
             for node in nodes:
                 node.close()
+
+
+def _traced(collector: Collector) -> dict[str, str]:
+    return {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "TRACES_SAMPLE_RATIO": "1"}
 
 
 @pytest.fixture

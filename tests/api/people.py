@@ -39,17 +39,19 @@ SETTINGS = {
 }
 
 
-def on_sqlite(folder: Path) -> Server:
+def on_sqlite(folder: Path, **settings: str) -> Server:
     return Server(
-        folder, **SETTINGS, FREE_REQUESTS_PER_HOUR=str(FREE_ON_SQLITE), SQL_SQLITE_FOLDER=str(folder / "sqlite")
-    )
+        folder, **SETTINGS, **settings, FREE_REQUESTS_PER_HOUR=str(FREE_ON_SQLITE),
+        SQL_SQLITE_FOLDER=str(folder / "sqlite"),
+    )  # fmt: skip
 
 
-def on_postgresql(folder: Path, url: str) -> Server:
+def on_postgresql(folder: Path, url: str, **settings: str) -> Server:
     """Returns a node on the database at `url`. Its encryption keys are a setting: it has no folder for a file."""
     return Server(
-        folder, **SETTINGS, DATABASE_URL=url, NODE_NAME=folder.name, FREE_REQUESTS_PER_HOUR=str(FREE_ON_POSTGRESQL),
-        ENCRYPTION_KEYS=f"k1:{b64encode(ENCRYPTION_KEY).decode()}", SQL_SQLITE_FOLDER=str(folder / "sqlite"),
+        folder, **SETTINGS, **settings, DATABASE_URL=url, NODE_NAME=folder.name,
+        FREE_REQUESTS_PER_HOUR=str(FREE_ON_POSTGRESQL), SQL_SQLITE_FOLDER=str(folder / "sqlite"),
+        ENCRYPTION_KEYS=f"k1:{b64encode(ENCRYPTION_KEY).decode()}",
     )  # fmt: skip
 
 

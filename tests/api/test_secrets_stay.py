@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from api.people import DATABASE_PASSWORD, ENCRYPTION_KEY, JWT_SECRET, SIGNING_KEY, Known, People
 from api.person import FAR
 from cluster.processes import Answer, Receiver, Server
+from collector import Collector
 from duetime.cli.main import app
 
 ODD = ' "q\\u/+%&<é>'  # appended to each secret: characters that every encoding writes differently
@@ -132,7 +133,10 @@ def echo() -> Iterator[tuple[str, list[Received]]]:
 class Scene:
     """Sends all secrets and runs the jobs. Then collects everything that can be read, by source."""
 
-    def __init__(self, people: People, url: str, received: list[Received], servers: list[Server]) -> None:
+    def __init__(
+        self, people: People, url: str, received: list[Received], servers: list[Server], collector: Collector
+    ) -> None:
+        self.collector = collector
         self.people, self.servers, self._url = people, servers, url
         self.received = received
         self.secrets = Secrets()
@@ -374,17 +378,25 @@ class Scene:
             for file in sorted(server.folder.glob("server-*")):
                 yield str(file), file.read_bytes()
 
+    def traces(self) -> Iterator[tuple[str, bytes]]:
+        """The exported spans of each execution, as they were sent."""
+        for job_id in self.jobs:
+            for row in self.people.ada.executions(job_id):
+                self.collector.of(row["execution_id"], 1)
+        for body in list(self.collector.bodies):
+            yield "a trace", body
+
 
 def _whole(answer: Answer) -> bytes:
     return repr(dict(answer.headers)).encode() + answer.body
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def scene(request: pytest.FixtureRequest, receiver: Receiver) -> Iterator[Scene]:
+def scene(request: pytest.FixtureRequest, receiver: Receiver, collector: Collector) -> Iterator[Scene]:
     on_sqlite = request.param == "sqlite"
     servers = [request.getfixturevalue("guarded")] if on_sqlite else list(request.getfixturevalue("pair"))
     with echo() as (url, received):
-        scene = Scene(People(servers[0], receiver), url, received, servers)
+        scene = Scene(People(servers[0], receiver), url, received, servers, collector)
         scene.secrets.note("JWT_SECRET", JWT_SECRET.removeprefix("jwt/"))
         scene.secrets.note("SIGNING_SECRETS", SIGNING_KEY)
         if on_sqlite:
@@ -430,6 +442,12 @@ def test_the_command_line_shows_no_secret(scene: Scene) -> None:
 def test_no_log_holds_a_secret(scene: Scene) -> None:
     """At the log level debug."""
     assert check(scene, scene.logs()) > 1000
+
+
+def test_no_trace_holds_a_secret(scene: Scene) -> None:
+    """Each execution and each request that created a job has one."""
+    assert check(scene, scene.traces()) > 10_000
+    assert {span.name for span in scene.collector.spans} >= {"request", "create", "execution", "fire", "attempt"}
 
 
 async def test_the_database_holds_no_secret(scene: Scene) -> None:

@@ -50,10 +50,14 @@ class Stage:
         self.telemetry = Telemetry()
         self.engine: Engine
 
+    @property
+    def measured(self) -> Store:
+        """The store as the parts of a node have it: it emits what is written."""
+        return measured(self.store, self.telemetry)
+
     def make_engine(self, limits: Limits | None = None, store: Store | None = None, **settings: Any) -> Engine:
         self.engine = Engine(
-            measured(store or self.store, self.telemetry), self.registry,
-            self.bus, self.executor, self.clock, self.events,
+            store or self.measured, self.registry, self.bus, self.executor, self.clock, self.events,
             EngineSettings(limits=limits or Limits(), **settings), jitter=lambda: 1.0, vault=self.vault,
             archive=self.archive, telemetry=self.telemetry,
         )  # fmt: skip

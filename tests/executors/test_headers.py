@@ -8,8 +8,9 @@ import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 from duetime.domain.http_rules import header_problem, url_problem
+from duetime.domain.sampling import trace_id
 from duetime.executors.answer import kept_text, retry_after_seconds
-from duetime.executors.headers import check_headers, encode_body, rfc3339, signature, signing_keys, trace_id
+from duetime.executors.headers import check_headers, encode_body, rfc3339, signature, signing_keys
 from duetime.executors.http import HttpExecutor
 from duetime.ports.executor import Attempt
 from executors.conftest import LOOPBACK

@@ -65,7 +65,7 @@ async def test_headers_identify_execution_attempt_and_token(
         "duetime-attempt": "2",
         "duetime-fencing-token": "5",
         "duetime-trigger": "schedule",
-        "traceparent": "00-01970c6e7b1a7c3d8e4f5a6b7c8d9e0f-0000000500000002-01",
+        "traceparent": "00-01970c6e7b1a7c3d8e4f5a6b7c8d9e0f-0000000500000002-00",
     }
 
 

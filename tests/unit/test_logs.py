@@ -13,8 +13,9 @@ CODE = """
 import sys
 sys.stderr.isatty = lambda: {terminal}
 import structlog
+from duetime.domain.log_levels import LogLevels
 from duetime.telemetry.logs import configure_logs
-configure_logs("info")
+configure_logs(LogLevels())
 token = "-".join(["s3cret", "of", "ann"])  # the text must not stand in the source
 try:
     raise ValueError("went wrong")

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from duetime.domain.log_levels import LogLevels
 from duetime.domain.loopback import is_loopback
 from duetime.settings import BadSetting
 from duetime.settings.loading import load, load_on_demand
@@ -56,7 +57,10 @@ def test_names_in_the_file_are_read_in_any_case(toml: Path, key: str) -> None:
         ("EXECUTION_HISTORY_RETENTION", "1.5h", 5400.0),
         ("ALLOW_PRIVATE_TARGETS", "true", True),
         ("ALLOW_PRIVATE_TARGETS", "false", ()),
-        ("LOG_LEVEL", "WARNING", "warning"),
+        ("LOG_LEVEL", "WARNING", LogLevels("warning")),
+        ("LOG_LEVEL", "info,engine=debug", LogLevels("info", {"engine": "debug"})),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://otel.example:4318/x/", "https://otel.example:4318/x"),
+        ("TRACES_SAMPLE_RATIO", "0.5", 0.5),
         ("SIGNING_SECRETS", "whsec_c2VjcmV0, plain ", ("whsec_c2VjcmV0", "plain")),
         ("JWT_SECRET", "x" * 32, "x" * 32),
         ("JWT_SECRET", "ä" * 16, "ä" * 16),
@@ -118,6 +122,9 @@ def test_networks_are_read_from_a_list(toml: Path) -> None:
         ),
         ("ALLOW_PRIVATE_TARGETS", "10.0.0.1/8", "must be true, false, or networks"),
         ("LOG_LEVEL", "loud", "must be one of debug, info, warning, error"),
+        ("LOG_LEVEL", "info,engin=debug", "there is no area 'engin'; did you mean engine?"),
+        ("TRACES_SAMPLE_RATIO", "2", "must lie between 0 and 1"),
+        ("TRACES_SAMPLE_RATIO", "nan", "must lie between 0 and 1"),
         ("SIGNING_SECRETS", "whsec_", "after whsec_ there must be base64"),
         ("JWT_SECRET", "x" * 31, "must have at least 32 bytes; `openssl rand -base64 32` prints one"),
         ("JOB_EXECUTION_TIMEOUT", "0s", "must lie between 100ms and 24h, or be empty"),

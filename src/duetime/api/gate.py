@@ -24,13 +24,18 @@ from duetime.api.limiter import NO_LIMIT_HEADERS, Headers, Limiter
 from duetime.api.problems import problem_of, problem_of_defect, send_problem, shown_path
 from duetime.domain.errors import DuetimeError, Forbidden, Overloaded, RateLimited, Unauthorized
 from duetime.domain.identity import LOCAL, Caller, Right
+from duetime.domain.instants import SECOND
+from duetime.domain.sampling import parent_of
 from duetime.ports.clock import Clock
 from duetime.telemetry.emitted import RequestServed
 from duetime.telemetry.hub import Telemetry
+from duetime.telemetry.incoming import Incoming, incoming
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 PUBLIC = frozenset({"/health", "/health/live", "/health/ready", "/openapi.json", "/docs"})
 PATH = "/api/v1/jobs"  # of creates, which pass by the framework
+CREATES = frozenset({PATH, f"{PATH}:batch"})
+BY_KEY = f"{PATH}/by-key/{{key}}"  # the other route that creates
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 _BEARER = re.compile(r"bearer +(\S+) *", re.IGNORECASE)
@@ -57,12 +62,13 @@ class Gate:
     """`tokens`: None without authentication; every user of this machine is then an admin.
 
     `request_ids`: ids for requests that have none. `refusal`: returns why this node accepts no changes now, or None.
+    `is_traced`: what a request creates may have a span that is linked to the caller's.
     """
 
     def __init__(
         self, app: ASGIApp, *, tokens: Tokens | None, keyring: Keyring, limiter: Limiter, clock: Clock,
         origins: Sequence[str], request_ids: Iterator[bytes], refusal: Callable[[], DuetimeError | None],
-        bodies: HeldBodies, telemetry: Telemetry,
+        bodies: HeldBodies, telemetry: Telemetry, is_traced: bool = False,
     ) -> None:  # fmt: skip
         self._app = app
         self._tokens = tokens
@@ -75,6 +81,7 @@ class Gate:
         self._bodies = bodies
         self._unsent = UnsentResponses()
         self._telemetry = telemetry
+        self._is_traced = is_traced
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -85,7 +92,9 @@ class Gate:
         if not _REQUEST_ID.fullmatch(request_id):
             request_id = next(self._request_ids)
         added: Headers = [(b"x-request-id", request_id), *self._cors(given)]
-        sender = _Sender(send, added, scope, self._unsent, self._telemetry)
+        sender = _Sender(send, added, scope, self._unsent, self._telemetry, request_id)
+        if self._is_traced and scope["method"] in ("POST", "PUT"):
+            self._note_incoming(scope["method"], scope["path"], given, request_id)
         try:
             if scope["method"] == "OPTIONS" and b"access-control-request-method" in given:
                 await self._preflight(given, sender)
@@ -117,6 +126,11 @@ class Gate:
             await self._bodies.call(self._app, scope, receive, sender, caller.tenant)
         else:
             await self._app(scope, receive, sender)
+
+    def _note_incoming(self, method: str, path: str, given: dict[bytes, bytes], request_id: bytes) -> None:
+        route = path if path in CREATES else BY_KEY if path.startswith(BY_KEY[:-5]) else ""
+        parent = parent_of(given.get(b"traceparent"))
+        incoming.set(Incoming(time.time() * SECOND, method, route, request_id.decode(), parent))
 
     def _check_changes(self, method: str, path: str) -> None:
         """Raises if the node accepts no changes. Workers may report results; the engine gives them no new work."""
@@ -175,13 +189,16 @@ class _Sender:
     """
 
     __slots__ = (
-        "_added", "_began", "_large", "_path", "_scope", "_send", "_telemetry", "_unsent", "limits", "tenant",
+        "_added", "_began", "_large", "_path", "_request_id", "_scope", "_send", "_telemetry", "_unsent", "limits",
+        "tenant",
     )  # fmt: skip
 
     def __init__(
-        self, send: Send, added: Headers, scope: HTTPScope, unsent: UnsentResponses, telemetry: Telemetry
-    ) -> None:
+        self, send: Send, added: Headers, scope: HTTPScope, unsent: UnsentResponses, telemetry: Telemetry,
+        request_id: bytes,
+    ) -> None:  # fmt: skip
         self._began = time.perf_counter()
+        self._request_id = request_id
         self._send = send
         self._added = added
         self._scope = scope
@@ -214,7 +231,10 @@ class _Sender:
     def _emit(self, status: int) -> None:
         scope = self._scope
         route = scope.get("path_template") or (PATH if scope["path"] == PATH else "")
-        self._telemetry.emit(RequestServed(scope["method"], route, status, time.perf_counter() - self._began))
+        seconds = time.perf_counter() - self._began
+        self._telemetry.emit(
+            RequestServed(scope["method"], route, status, seconds, self._request_id.decode(), self.tenant)
+        )
 
 
 def _address(scope: Scope) -> str:
@@ -226,6 +246,6 @@ def _address(scope: Scope) -> str:
 _READ = frozenset(
     {
         b"host", b"origin", b"authorization", b"x-api-key", b"x-request-id", b"access-control-request-method",
-        b"content-length",
+        b"content-length", b"traceparent",
     }
 )  # fmt: skip

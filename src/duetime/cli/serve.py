@@ -38,7 +38,9 @@ def serve(
     allow_private_targets: Annotated[
         str | None, typer.Option(help="true, or networks that jobs may call although they are not public.")
     ] = None,
-    log_level: Annotated[str | None, typer.Option(help="debug, info, warning or error.")] = None,
+    log_level: Annotated[
+        str | None, typer.Option(help="debug, info, warning or error; or by area: info,engine=debug.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Serve the API and run jobs, until Ctrl-C.

@@ -47,12 +47,13 @@ def worker(
     duetime worker jobs:app --concurrency 100 --processes 4
     duetime --url https://duetime.example worker jobs.py:app --pool process
     """
+    from duetime.domain.log_levels import LogLevels
     from duetime.functions.loading import AppNotFound, load_app
     from duetime.functions.source import SourceRefused
     from duetime.functions.supervisor import run_processes
     from duetime.telemetry.logs import configure_logs
 
-    configure_logs("info")
+    configure_logs(LogLevels())
     logging.getLogger().setLevel(logging.INFO)  # for the logs and failures of functions
     root = context.find_root()
     url: str | None = root.params["url"]

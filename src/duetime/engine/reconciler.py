@@ -128,8 +128,9 @@ class Reconciler(Service):
         """Writes the ends. Returns how many were refused."""
         following = self._on_finish.commands(with_commands, now)
         finish = Finish(self._node, now, tuple(end for _, end in ends))
+        began = self._clock.monotonic()
         answer, *answers = await self._store.apply([finish, *following])
         refused = result_of(finish, answer)
-        self._telemetry.emit(AttemptsEnded(now, ends, refused))
+        self._telemetry.emit(AttemptsEnded(now, ends, refused, self._clock.monotonic() - began))
         self._on_finish.publish(ends, following, answers, refused, now)
         return len(refused)

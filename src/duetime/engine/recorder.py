@@ -141,13 +141,15 @@ class Recorder(Service):
         following = self._on_finish.commands(with_commands, now)
         counted = self._breaker.count(now, results)
         commands: list[Command] = [finish, *following] if counted is None else [finish, *following, counted]
+        began = self._clock.monotonic()
         answer, *others = await self._store.apply(commands)
+        seconds = self._clock.monotonic() - began
         crash_point("after_finish")
         refused = result_of(finish, answer)
         debug("results of attempts were written", count=len(results), refused=len(refused), commands=len(commands))
         for execution_id in refused:
             log.warning("a late result was refused: this node no longer holds the claim", execution_id=execution_id)
-        self._telemetry.emit(AttemptsEnded(now, results, refused))
+        self._telemetry.emit(AttemptsEnded(now, results, refused, seconds))
         self._publish(results, frozenset(refused))
         self._on_finish.publish(results, following, others[: len(following)], refused, now)
         if counted is not None and not isinstance(others[-1], DuetimeError):

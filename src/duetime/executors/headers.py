@@ -7,9 +7,7 @@ their usual meaning. A job may set any other header, including `User-Agent` and 
 from __future__ import annotations
 
 import binascii
-import hashlib
 import hmac
-import re
 from base64 import b64decode, b64encode
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -21,6 +19,7 @@ import msgspec
 from duetime import __version__
 from duetime.domain.execution import Claim
 from duetime.domain.http_rules import header_problem
+from duetime.domain.sampling import attempt_span_id, trace_id
 
 USER_AGENT = f"Duetime/{__version__}"
 _DEFAULTS = (
@@ -29,8 +28,6 @@ _DEFAULTS = (
     ("accept-encoding", "Accept-Encoding: identity\r\n"),
 )
 _SECRET_PREFIX = "whsec_"
-_TRACE_ID = re.compile(r"[0-9a-f]{32}")
-_NO_TRACE = "0" * 32
 _encode_json = msgspec.json.Encoder().encode
 _decode_text = msgspec.json.Decoder(str).decode
 
@@ -102,8 +99,13 @@ def _defaults(content_type: str | None) -> str:
     return own if content_type is None else f"{own}Content-Type: {content_type}\r\n"
 
 
-def attempt_headers(claim: Claim, timestamp: int, body: bytes, keys: Sequence[bytes]) -> str:
-    """Returns the header lines that Duetime sets for an attempt, each with its line end."""
+def attempt_headers(
+    claim: Claim, timestamp: int, body: bytes, keys: Sequence[bytes], *, is_sampled: bool = False
+) -> str:
+    """Returns the header lines that Duetime sets for an attempt, each with its line end.
+
+    `is_sampled`: the attempt's span is exported.
+    """
     execution_id = claim.execution_id
     lines = (
         f"webhook-id: {execution_id}\r\n"
@@ -114,28 +116,11 @@ def attempt_headers(claim: Claim, timestamp: int, body: bytes, keys: Sequence[by
         f"Duetime-Attempt: {claim.attempt}\r\n"
         f"Duetime-Fencing-Token: {claim.token}\r\n"
         f"Duetime-Trigger: {claim.trigger}\r\n"
-        f"traceparent: 00-{trace_id(execution_id)}-{span_id(claim.token, claim.attempt)}-01\r\n"
+        f"traceparent: 00-{trace_id(execution_id)}-{attempt_span_id(claim.token, claim.attempt)}-0{is_sampled:d}\r\n"
     )
     if keys:
         lines += f"webhook-signature: {signature(keys, execution_id, timestamp, body)}\r\n"
     return lines
-
-
-def trace_id(execution_id: str) -> str:
-    """Returns the execution's UUID as a trace id, so that each can be found from the other.
-
-    An execution id that is no valid trace id is hashed.
-    """
-    text = execution_id.replace("-", "").lower()
-    if _TRACE_ID.fullmatch(text) and text != _NO_TRACE:
-        return text
-    return hashlib.sha256(execution_id.encode()).hexdigest()[:32]
-
-
-@lru_cache(maxsize=64)  # nearly all attempts are first attempts
-def span_id(token: int, attempt: int) -> str:
-    """Returns the span id of an attempt. All zeros would be invalid, but attempts count from 1."""
-    return f"{token & 0xFFFF_FFFF:08x}{attempt & 0xFFFF_FFFF:08x}"
 
 
 @lru_cache(maxsize=1024)  # the executions of a burst are due at the same instant

@@ -16,6 +16,7 @@ from itertools import cycle
 
 from duetime.domain.execution import ErrorType
 from duetime.domain.payloads import HttpRequest
+from duetime.domain.sampling import NOTHING, Sampling
 from duetime.domain.targets import AllowedDomains
 from duetime.executors.answer import kept_text, retry_after_seconds
 from duetime.executors.connection import BadAnswer, Connection, ConnectionLost, LateHead
@@ -40,6 +41,7 @@ class HttpExecutor:
     keys that sign a tenant's requests: several while keys rotate, none to send unsigned; called for each attempt.
     `called(tenant, target)`: an attempt calls this https target. `clock`: wall-clock seconds. `lookup`: resolves a name
     to addresses; default: the system's resolver. `tls`: default: a context that trusts the machine's root certificates.
+    `sampling`: the executions whose targets are told that their trace is exported.
     """
 
     def __init__(
@@ -48,10 +50,12 @@ class HttpExecutor:
         limits: ConnectionLimits = DEFAULT_LIMITS, keys_of: Callable[[str], Sequence[bytes]] = lambda tenant: (),
         clock: Callable[[], float] = time.time, lookup: Lookup | None = None, tls: ssl.SSLContext | None = None,
         dns_ttl_seconds: float = 15.0, called: Callable[[str, Target], None] | None = None,
+        sampling: Sampling = NOTHING,
     ) -> None:  # fmt: skip
         self._keys_of = keys_of
         self.called = called
         self._clock = clock
+        self._sampling = sampling
         self.guard = Guard(allow, ports, domains)
         self._lookup = lookup or SystemLookup()
         self._resolver = Resolver(self.guard.check, self._lookup, ttl_seconds=dns_ttl_seconds)
@@ -126,10 +130,14 @@ class HttpExecutor:
         body, content_type = encode_body(payload.body)
         length = f"Content-Length: {len(body)}\r\n" if body or payload.method not in _BODILESS else ""
         claim = attempt.claim
+        headers = attempt_headers(
+            claim, int(self._clock()), body, self._keys_of(claim.tenant),
+            is_sampled=self._sampling.has(claim.execution_id),
+        )  # fmt: skip
         head = (
             f"{payload.method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"
             f"{job_headers(payload.headers, content_type)}{length}"
-            f"{attempt_headers(claim, int(self._clock()), body, self._keys_of(claim.tenant))}\r\n"
+            f"{headers}\r\n"
         )
         return head.encode("latin-1") + body
 

@@ -7,6 +7,7 @@ import socket
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from duetime.domain.log_levels import parse_log_levels
 from duetime.domain.sql_servers import parse_servers
 from duetime.settings import values as read
 from duetime.settings.setting import Given, GivenTexts, Setting
@@ -183,7 +184,17 @@ class Settings(GivenTexts):
     health_failure_threshold = Setting(
         "0.1", read.share, "/health is degraded if more of the executions of the last 5 minutes failed: 0 to 1"
     )
-    log_level = Setting("info", read.level, "debug, info, warning or error")
+    log_level = Setting(
+        "info", parse_log_levels, "debug, info, warning or error; also for single areas: info,engine=debug"
+    )
+    otel_exporter_otlp_endpoint = Setting(
+        "", read.collector, "collector of traces, such as http://127.0.0.1:4318; empty: no traces",
+        is_secret=True, also_from="OTEL_EXPORTER_OTLP_ENDPOINT",
+    )  # fmt: skip
+    otel_service_name = Setting("duetime", read.text, "the service's name in traces", also_from="OTEL_SERVICE_NAME")
+    traces_sample_ratio = Setting(
+        "0.01", read.share, "share of executions that are traced, if there is a collector: 0 to 1"
+    )
 
     def list_shown(self) -> list[Shown]:
         return [Shown(it.name, it.show(self), self.given[it.name].source, it.help) for it in SETTINGS.values()]

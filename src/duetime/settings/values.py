@@ -13,6 +13,7 @@ from collections.abc import Callable
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from duetime.domain.channels import channel_url_problem, kind_of
 from duetime.domain.database_urls import split_url
@@ -22,7 +23,6 @@ from duetime.domain.sql_servers import Network
 from duetime.domain.targets import AllowedDomains, parse_domains
 
 ROLES = frozenset({"api", "timer", "worker", "alerts"})
-LEVELS = ("debug", "info", "warning", "error")
 LEAST_SECRET_BYTES = 32
 LONGEST_ATTEMPT_SECONDS = 86_400.0  # the limit of a job's own timeout
 MOST_ATTEMPTS = 101
@@ -120,11 +120,18 @@ def period_or_none(value: str) -> float:
     return seconds
 
 
-def level(value: str) -> str:
-    lowered = value.strip().lower()
-    if lowered not in LEVELS:
-        raise ValueError(f"must be one of {', '.join(LEVELS)}")
-    return lowered
+def collector(value: str) -> str:
+    """No message may hold the value: some collectors have a token in the path."""
+    if value and not value.lower().startswith(("http://", "https://")):
+        raise ValueError("must begin with http:// or https://, such as http://127.0.0.1:4318")
+    try:
+        parts = urlsplit(value)
+        has_host = bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        has_host = False
+    if value and (not has_host or "@" in parts.netloc or parts.query or parts.fragment):
+        raise ValueError("must name a host, and no user, query or fragment; keys belong in OTEL_EXPORTER_OTLP_HEADERS")
+    return value.rstrip("/")
 
 
 def secrets(value: str) -> tuple[str, ...]:

@@ -58,6 +58,7 @@ class AttemptsEnded(Emitted, frozen=True, gc=False):
     at: int
     results: Sequence[tuple[Claim, AttemptEnd]]
     refused: Collection[str]  # execution ids
+    seconds: float = 0.0  # that the write took
 
 
 class QueueWaited(Emitted, frozen=True, gc=False):
@@ -135,6 +136,8 @@ class RequestServed(Emitted, frozen=True, gc=False):
     route: str
     status: int
     seconds: float  # until the first byte: a stream has no other end
+    request_id: str = ""
+    tenant: str = ""  # empty if the caller was not identified
 
 
 class LoopLagged(Emitted, frozen=True, gc=False):
@@ -148,3 +151,10 @@ class GarbageCollected(Emitted, frozen=True, gc=False):
 
     generation: int
     seconds: float
+
+
+class SpansExported(Emitted, frozen=True, gc=False):
+    """The exporter of traces: spans were sent to the collector, or lost because it does not take them in time."""
+
+    sent: int
+    lost: int

@@ -1,4 +1,8 @@
-"""The node's own log: one line per event on stderr, readable text on a terminal, JSON elsewhere."""
+"""The node's own log: one line per event on stderr, readable text on a terminal, JSON elsewhere.
+
+Lines of libraries (uvicorn, asyncio) go the same way. Each area of Duetime may have a level of its own: the area of a
+line is the package of the module that writes it.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,11 @@ from typing import Any, TextIO, cast
 
 import structlog
 
+from duetime.domain.log_levels import LEVELS, LIBRARIES, LogLevels
 from duetime.telemetry.debugging import turn_debugging
+
+# These modules write lines of other areas, and only if those are logged.
+_ASKED_ALREADY = tuple(f"duetime.telemetry.{name}" for name in ("limited_lines", "logs", "request_log"))
 
 
 class _BestEffort:
@@ -53,12 +61,13 @@ def _as_text(logger: object, method: str, event: MutableMapping[str, Any]) -> st
     return f"{text}\n{exception}" if exception else text
 
 
-def configure_logs(level: str) -> None:
-    turn_debugging(level == "debug")
-    number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
+def configure_logs(levels: LogLevels) -> None:
+    turn_debugging(levels.lowest == "debug")
+    number = logging.getLevelNamesMapping()[levels.lowest.upper()]
     for_people = sys.stderr.isatty()
     structlog.configure(
         processors=[
+            *([_ByArea(levels)] if levels.areas else []),
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -72,4 +81,50 @@ def configure_logs(level: str) -> None:
         logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, _BestEffort(sys.stderr))),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    logging.basicConfig(
+        level=logging.getLevelNamesMapping()[levels.of(LIBRARIES).upper()], handlers=[_LinesOfLibraries()]
+    )
+
+
+class _ByArea:
+    """Drops lines below the level of their area. Used only if an area has its own level: it looks at the stack."""
+
+    def __init__(self, levels: LogLevels) -> None:
+        self._levels = levels
+
+    def __call__(self, logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        module = _writing_module()
+        if module.startswith(_ASKED_ALREADY) or not module.startswith("duetime."):
+            return event
+        if not self._levels.shows(module.split(".")[1], method if method in LEVELS else "error"):
+            raise structlog.DropEvent
+        return event
+
+
+def _writing_module() -> str:
+    frame = sys._getframe(2)
+    name: str = frame.f_globals.get("__name__", "")
+    while name.startswith(("structlog", "duetime.telemetry.debugging")) and frame.f_back is not None:
+        frame = frame.f_back
+        name = frame.f_globals.get("__name__", "")
+    return name
+
+
+class _LinesOfLibraries(logging.Handler):
+    """Passes the lines of the standard `logging` on, with the name of their logger."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # OpenTelemetry's exporter names its endpoint, which may hold a token. `span_queue` logs what it fails to send.
+        if record.name.startswith("opentelemetry."):
+            return
+        try:
+            write = getattr(structlog.get_logger(), _method(record.levelno))
+            write(record.getMessage(), logger=record.name, **({"exc_info": record.exc_info} if record.exc_info else {}))
+        except Exception:  # noqa: BLE001 (as in the standard handlers: what can't be formatted must not stop any work)
+            self.handleError(record)
+
+
+def _method(number: int) -> str:
+    if number >= logging.ERROR:
+        return "error"
+    return "warning" if number >= logging.WARNING else "info" if number >= logging.INFO else "debug"
