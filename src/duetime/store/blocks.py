@@ -13,7 +13,7 @@ from importlib.resources.abc import Traversable
 # The files that commands are applied with. A module `on_jobs` uses mostly `jobs.sql`; all use `commits.sql`.
 COMMANDS = (
     "jobs.sql", "due.sql", "executions.sql", "chains.sql", "nodes.sql", "identity.sql", "connections.sql",
-    "circuits.sql", "housekeeping.sql", "commits.sql",
+    "circuits.sql", "housekeeping.sql", "events.sql", "commits.sql",
 )  # fmt: skip
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)

@@ -7,6 +7,7 @@ something. Rows are `array_like` structs: they go to the store's SQL as one JSON
 
 from duetime.domain.commands.base import Command
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
+from duetime.domain.commands.events import AddEvents, PruneEvents
 from duetime.domain.commands.executions import (
     AddExecution,
     CancelExecution,
@@ -65,11 +66,11 @@ from duetime.domain.commands.tenants import (
 from duetime.domain.commands.together import Carried, OnFinish, WithNotifications
 
 __all__ = [
-    "AddExecution", "AddKey", "AddSubscription", "BeatWorkers", "CancelExecution", "CancelJob", "Carried",
-    "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes", "FenceShards",
-    "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob", "NewKey", "OnFinish",
-    "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutConnection", "Redrive", "Reencrypt", "ReencryptConnection",
-    "Release", "RemoveConnection", "RemoveSubscription", "ResumeJob", "RevokeKey", "RotateSigningKey", "SaveProgress",
-    "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows", "TakeProbe",
-    "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
+    "AddEvents", "AddExecution", "AddKey", "AddSubscription", "BeatWorkers", "CancelExecution", "CancelJob",
+    "Carried", "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs", "FenceNodes",
+    "FenceShards", "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob", "NewKey",
+    "OnFinish", "PauseJob", "Prune", "PruneAudit", "PruneEvents", "PurgeJob", "PutConnection", "Redrive", "Reencrypt",
+    "ReencryptConnection", "Release", "RemoveConnection", "RemoveSubscription", "ResumeJob", "RevokeKey",
+    "RotateSigningKey", "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept",
+    "SweptRows", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
 ]  # fmt: skip

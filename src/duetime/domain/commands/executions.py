@@ -21,6 +21,7 @@ class Fired(msgspec.Struct, frozen=True):
     stale_jobs: frozenset[str] = frozenset()
     not_claimed: frozenset[str] = frozenset()  # ids of executions that were skipped or held
     to_cancel: tuple[str, ...] = ()  # running executions that a newer execution replaces
+    skipped: frozenset[str] = frozenset()  # ids of executions that overlap another of their job, of `not_claimed`
 
 
 class Fire(Command[Fired], frozen=True):

@@ -20,6 +20,7 @@ from duetime.store.postgres.following import chained_tenants, due_commands, regi
 from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_connections import ConnectionCommands
 from duetime.store.postgres.on_due import DueCommands
+from duetime.store.postgres.on_events import EventCommands
 from duetime.store.postgres.on_executions import ExecutionCommands
 from duetime.store.postgres.on_housekeeping import HousekeepingCommands
 from duetime.store.postgres.on_identity import IdentityCommands
@@ -37,7 +38,7 @@ class Applier:
         self._apply = handlers(
             self, jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
-            HousekeepingCommands(statements),
+            HousekeepingCommands(statements), EventCommands(statements),
         )  # fmt: skip
 
     async def apply(

@@ -88,7 +88,7 @@ class DueCommands:
         if job_ids := not_run.jobs(executions):
             await self._db.uncount(not_run.uncounted(executions, command.moves))
             await self._db.complete_jobs(job_ids)
-        return c.Fired(stale, not_run.ids, to_cancel)
+        return c.Fired(stale, not_run.ids, to_cancel, not_run.skipped)
 
     async def _insert_executions(
         self, command: c.Fire, executions: Sequence[NewExecution], if_open: str | None = None

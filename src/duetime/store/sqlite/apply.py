@@ -16,6 +16,7 @@ from duetime.store.handlers import handlers
 from duetime.store.sqlite.on_circuits import CircuitCommands
 from duetime.store.sqlite.on_connections import ConnectionCommands
 from duetime.store.sqlite.on_due import DueCommands
+from duetime.store.sqlite.on_events import EventCommands
 from duetime.store.sqlite.on_executions import ExecutionCommands
 from duetime.store.sqlite.on_housekeeping import HousekeepingCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
@@ -32,7 +33,7 @@ class Applier:
         self._apply = handlers(
             self, self._jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), CircuitCommands(statements),
-            HousekeepingCommands(statements),
+            HousekeepingCommands(statements), EventCommands(statements),
         )  # fmt: skip
 
     def apply(self, command: c.Command) -> Any:

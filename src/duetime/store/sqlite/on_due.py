@@ -58,7 +58,7 @@ class DueCommands:
             self._db.uncount(not_run.uncounted(executions, command.moves))
             self._db.run("complete_jobs", jobs=page(not_run.jobs(executions)))
         self._db.add_skips([skip for skip in command.skips if skip.job_id not in stale], command.now)
-        return c.Fired(stale, not_run.ids, to_cancel)
+        return c.Fired(stale, not_run.ids, to_cancel, not_run.skipped)
 
     def _move_timers(self, moves: Sequence[TimerMove]) -> bool:
         """Moves the timers. Returns False and moves none if one has changed since it was planned."""

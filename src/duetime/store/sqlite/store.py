@@ -173,6 +173,9 @@ class SqliteStore(StoreReads[Reads, str]):
     def writes(self) -> Writes:
         return Writes(self._writer.committed, self._writer.last_error)
 
+    def _list(self, values: Sequence[str]) -> str:
+        return page(values)
+
     def _statement(self, sql: str) -> str:
         return sql
 

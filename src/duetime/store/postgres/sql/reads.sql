@@ -260,3 +260,13 @@ SELECT json_build_array(pg_snapshot_xmin(pg_current_snapshot())::text::bigint, c
     SELECT json_agg(json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
         SELECT * FROM circuits WHERE changed_in >= :since::bigint::text::xid8
         ORDER BY changed_in LIMIT :limit::bigint) AS c), '[]'))::text AS row;
+
+-- name: list_events
+SELECT json_build_array((SELECT number FROM event_head), (SELECT number FROM event_prune), coalesce((
+    SELECT json_agg(json_build_array(number, tenant, events::json)) FROM (
+        SELECT number, tenant, events FROM events
+        WHERE tenant = ANY (:tenants::text[]) AND number > :after::bigint AND number <= (
+            SELECT max(number) FROM (
+                SELECT DISTINCT number FROM events WHERE tenant = ANY (:tenants::text[]) AND number > :after::bigint
+                ORDER BY number LIMIT :limit::bigint) AS pages)
+        ORDER BY number, tenant) AS e), '[]'))::text AS row;

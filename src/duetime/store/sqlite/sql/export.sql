@@ -6,6 +6,9 @@ SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT cou
      + (SELECT count(*) FROM api_keys) + (SELECT count(*) FROM connections) + (SELECT count(*) FROM subscriptions) + (SELECT count(*) FROM signing_keys) + (SELECT count(*) FROM limits) + (SELECT count(*) FROM audit)
      + (SELECT count(*) FROM audit_links) + (SELECT count(*) FROM audit_checkpoints);
 
+-- name: get_event_head
+SELECT number FROM event_head;
+
 -- name: get_first_from
 -- Ids begin with their instant: the days of history are found without reading all of it.
 SELECT min(id) FROM executions WHERE id >= :id;

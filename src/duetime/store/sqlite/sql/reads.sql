@@ -257,3 +257,14 @@ SELECT json_array((SELECT last FROM circuit_changes), json((
 SELECT json_array((SELECT last FROM circuit_changes), json((
     SELECT json_group_array(json_array(id, tenant, url, failures, opened_at, next_probe_at, probe)) FROM (
         SELECT * FROM circuits WHERE changed > :since ORDER BY changed LIMIT :limit)))) AS row;
+
+-- name: list_events
+SELECT json_array((SELECT number FROM event_head), (SELECT number FROM event_prune), json((
+    SELECT json_group_array(json_array(number, tenant, json(events))) FROM (
+        SELECT number, tenant, events FROM events
+        WHERE tenant IN (SELECT value FROM json_each(:tenants)) AND number > :after AND number <= (
+            SELECT max(number) FROM (
+                SELECT DISTINCT number FROM events
+                WHERE tenant IN (SELECT value FROM json_each(:tenants)) AND number > :after
+                ORDER BY number LIMIT :limit))
+        ORDER BY number, tenant)))) AS row;
