@@ -96,6 +96,8 @@ _TABLES = (
     "connections",
     "subscriptions",
     "signing_keys",
+    "events",
+    "event_writers",
 )  # fmt: skip
 # Backends left by a test that killed its process may still be writing. An empty table, as most are, is only
 # checked.
@@ -104,6 +106,8 @@ _EMPTY = f"""
         PERFORM pg_terminate_backend(pid, 5000) FROM pg_stat_activity
         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid();
         {" ".join(f"IF EXISTS (SELECT FROM {name}) THEN DELETE FROM {name}; END IF;" for name in _TABLES)}
+        UPDATE event_head SET number = 0 WHERE number > 0;
+        UPDATE event_prune SET number = 0 WHERE number > 0;
     END $$"""
 _DAYS = range(NOW // DAY, NOW // DAY + 2)
 _MOST_DAYS = 6  # each statement is planned for every existing day

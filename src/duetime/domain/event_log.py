@@ -26,6 +26,7 @@ FIRST_NUMBER = 10**12  # of a page (September 2001): a position before is of an 
 PAGE_EVENTS = 1000  # kept one by one in a page
 BURST_EVENTS = 20_000  # a node writes so many events one by one before SUSTAINED_EVENTS limits it
 SUSTAINED_EVENTS = 500  # a second
+LEAST_EVENTS = 50  # that a page has room for
 MOST_COUNTED_TENANTS = 2000  # of a page, with events that are only counted
 
 OMITTED = "events.omitted"
@@ -110,8 +111,8 @@ class GatheredPage:
             self._counted[tenant][event.kind] += 1
             return
         if holdings.is_full:
-            loser = holdings.gives_way(tenant) if holdings.total else tenant
-            if loser == tenant:
+            loser = holdings.ask(tenant).evicted
+            if loser is None:
                 self.count(tenant, event.kind)
                 return
             self._take_from(loser)
@@ -164,10 +165,10 @@ class Allowance:
         self._as_of = monotonic
 
     def room(self, monotonic: float) -> int:
-        """Returns the room of a new page: at least a few events, so that each page can tell something of each tenant."""
+        """Returns the room of a new page: never so little that tenants with few events have no share of it."""
         passed = max(0.0, monotonic - self._as_of)
         self._tokens, self._as_of = min(BURST_EVENTS, self._tokens + passed * SUSTAINED_EVENTS), monotonic
-        return int(min(PAGE_EVENTS, max(self._tokens, 1)))
+        return int(min(PAGE_EVENTS, max(self._tokens, LEAST_EVENTS)))
 
     def take(self, events: int) -> None:
         self._tokens -= events

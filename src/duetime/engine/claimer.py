@@ -19,6 +19,7 @@ from duetime.engine.service import Service
 from duetime.engine.unanswered import Unanswered
 from duetime.events import EventHub
 from duetime.ports.clock import Clock
+from duetime.ports.executor import always
 from duetime.ports.store import Store, apply_one
 from duetime.telemetry.debugging import debug
 
@@ -30,7 +31,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 20, 320  # ms, while there is nothing to claim, 
 class Claimer(Service):
     def __init__(
         self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, unanswered: Unanswered,
-        is_clock_right: Callable[[], bool], events: EventHub,
+        events: EventHub, is_clock_right: Callable[[], bool] = always,
     ) -> None:  # fmt: skip
         super().__init__("claimer", clock)
         self._store = store

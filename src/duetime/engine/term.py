@@ -148,7 +148,7 @@ class Term:
             around.events,
         )  # fmt: skip
         self.claimer = Claimer(
-            store, clock, node, self.dispatcher, unanswered, membership.is_clock_right, around.events
+            store, clock, node, self.dispatcher, unanswered, around.events, membership.is_clock_right
         )
         self.stopper = Stopper(store, clock, node, self.dispatcher)
         self.ledger_check = LedgerCheck(

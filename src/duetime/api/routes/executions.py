@@ -88,7 +88,7 @@ class ExecutionController(Controller):
             context.engine.cancel(execution_id)
         else:
             context.engine.waiting_hint(0)
-            data = {"execution_id": execution_id, "job_id": found.job_id, "state": State.CANCELLED}
+            data: dict[str, object] = {"execution_id": execution_id, "job_id": found.job_id, "state": State.CANCELLED}
             context.events.publish("execution.cancelled", now, caller.tenant, data)
         return view_execution(await find_execution(context, caller, execution_id))
 
