@@ -56,9 +56,12 @@ class Following:
     async def take(self) -> list[object]:
         """Takes until the follower is not woken again."""
         found: list[object] = []
-        while self.woken:
+        for _ in range(100):
+            if not self.woken:
+                break
             self.woken = 0
             found += [None if event is None else event.data["of"] for event in await self.follower.take()]
+        assert not self.woken, "it is woken without end"
         return found
 
 

@@ -182,7 +182,7 @@ def id_of(number: int, place: int) -> int:
 
 
 def end_of(number: int) -> int:
-    """Returns the position after all events of a page."""
+    """Returns the position after all events of a page; of page 0, the position in a log that has no page yet."""
     return id_of(number, PLACES - 1)
 
 
@@ -205,7 +205,13 @@ def is_lost(position: int, pages: EventPages) -> bool:
     if position == 0:
         return False
     number = number_of(position)
-    return number < FIRST_NUMBER or first_unread(position) <= pages.pruned or number > pages.head
+    is_of_earlier_version = number < FIRST_NUMBER and position != end_of(0)
+    return is_of_earlier_version or first_unread(position) <= pages.pruned or number > pages.head
+
+
+def after_loss(position: int, pages: EventPages) -> int:
+    """Returns the position at which a follower goes on whose position is lost: before all events that it may lack."""
+    return end_of(pages.head if number_of(position) > pages.head else pages.pruned)
 
 
 def with_ids(row: LoggedEvents) -> list[Event]:

@@ -15,6 +15,7 @@ from duetime.domain.event_log import (
     Event,
     EventPages,
     LoggedEvents,
+    after_loss,
     end_of,
     first_unread,
     is_lost,
@@ -112,11 +113,15 @@ class Follower:
     async def _take_older(self, begin: int) -> list[Event | None]:
         """Reads pages from the store: this follower is slower than its tenant's events, or resumes."""
         found = await self._feed.read_older(begin - 1, self.tenant)
-        self.wake()
         if is_lost(self.position, found):
-            self.position = end_of(found.pruned)
+            self.position = after_loss(self.position, found)
+            self.wake()
             return [None]
-        return self._take_pages(pages_of(found.rows), _upto(found, OLDER_PAGES))
+        before = self.position
+        taken = self._take_pages(pages_of(found.rows), _upto(found, OLDER_PAGES))
+        if self.position > before:  # else the log is empty
+            self.wake()
+        return taken
 
     def close(self) -> None:
         self._feed.remove(self)
@@ -144,7 +149,7 @@ class EventFeed:
         follower = Follower(self, tenant, tail, end_of(found.head) if after is None else after, wake)
         if after is not None and is_lost(after, found):
             follower.note_gap()
-            follower.position = end_of(found.pruned) if after < end_of(found.head) else end_of(found.head)
+            follower.position = after_loss(after, found)
         tail.followers.add(follower)
         self.on_followed()
         wake()
