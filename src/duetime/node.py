@@ -260,6 +260,7 @@ class Node:
     async def _close_api(self) -> None:
         """Closes the API, after all attempts have drained."""
         self._events.close()  # followers would keep it open until the timeout
+        self._engine.feed.close()
         await self._servers.stop()
         await self._limiter.give_back()
         await self._keyring.stop()
@@ -319,6 +320,7 @@ class Node:
             store=self._store,
             clock=self._engine.clock,
             events=self._events,
+            feed=self._engine.feed,
             random_bytes=rising(os.urandom),
             vault=self._vault,
             logs=self._logs,

@@ -6,6 +6,7 @@ import http.client
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, NamedTuple
 
 import pytest
@@ -51,11 +52,16 @@ def about(events: Iterator[Event], job_id: str) -> Iterator[Event]:
     return (event for event in events if event.data.get("job_id") == job_id)
 
 
+def created_in(events: Iterator[Event]) -> Iterator[Event]:
+    return (event for event in events if event.kind == "job.created")
+
+
 def test_an_execution_has_events_as_it_runs(person: Person) -> None:
     with following(person.client) as events:
         job_id = person.create("immediate")
         job_events = about(events, job_id)
-        created, completed = next(job_events), next(job_events)
+        created, started, completed = (next(job_events) for _ in range(3))
+    assert (started.kind, started.data["state"], started.data["attempt"]) == ("execution.started", "RUNNING", 1)
     assert (created.kind, created.data["name"]) == ("job.created", person.name)
     assert (completed.kind, completed.data["state"], completed.data["attempt"]) == (
         "execution.completed", "COMPLETED", 1
@@ -79,16 +85,30 @@ def test_actions_of_users_have_events(person: Person) -> None:
 def test_a_follower_that_lost_its_connection_resumes(person: Person) -> None:
     with following(person.client) as events:
         first = next(about(events, person.create()))
-    missed = [person.create() for _ in range(3)]
+    missed = [person.create("every 1h") for _ in range(3)]
     with following(person.client, first.number) as events:
-        resumed = [next(events) for _ in range(3)]
+        resumed = list(islice(created_in(events), 3))
     assert [event.data["job_id"] for event in resumed] == missed
-    assert [int(event.number or 0) for event in resumed] == [int(first.number or 0) + step for step in (1, 2, 3)]
+    numbers = [int(event.number or 0) for event in (first, *resumed)]
+    assert numbers == sorted(set(numbers))
 
 
 def test_an_event_id_from_before_a_restart_gets_a_reset(client: Client) -> None:
     with following(client, "999999999") as events:
         assert next(events).kind == "reset"
+
+
+def test_a_follower_can_resume_before_its_first_event(client: Client, person: Person) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=PATIENCE_SECONDS)
+    connection.request("GET", "/api/v1/events")
+    response = connection.getresponse()
+    assert [response.readline() for _ in range(2)] == [b": following\n", b"\n"]
+    name, _, number = response.readline().decode().strip().partition(": ")
+    assert name == "id"
+    connection.close()
+    job_id = person.create("every 1h")
+    with following(person.client, number) as events:
+        assert next(about(events, job_id)).kind == "job.created"
 
 
 def test_the_number_of_followers_is_limited_and_a_closed_one_makes_room(client: Client) -> None:

@@ -34,8 +34,9 @@ from duetime.domain.limits import TierLimits
 from duetime.domain.node_report import NodeFacts
 from duetime.domain.states import ErrorType
 from duetime.engine.engine import Engine
+from duetime.engine.event_log import EventFeeding, EventLog
 from duetime.engine.settings import EngineSettings
-from duetime.events import Event, EventHub
+from duetime.events import Event, EventFeed, EventHub
 from duetime.ports.store import Store
 from duetime.ports.vault import NoVault
 from duetime.registry.embedded import EmbeddedRegistry
@@ -75,6 +76,7 @@ async def context(tmp_path: Path, clock: HandClock) -> AsyncIterator[ApiContext]
         store=store,
         clock=clock,
         events=EventHub(),
+        feed=EventFeed(store),
         random_bytes=os.urandom,
         vault=NoVault(),
         logs=cast(Any, None),
@@ -114,17 +116,26 @@ async def test_waiting_events_are_sent_in_one_piece_and_then_the_stream_pauses(
     monkeypatch.setattr(event_routes, "PAUSE_SECONDS", 3600)
     place = context.streams.enter(LOCAL)
     assert place is not None
+    feeding = EventFeeding(context.feed, context.clock)
+    event_log = EventLog(context.store, context.clock, context.events, feeding, os.urandom, lambda hint: None)
     frames = event_routes._frames(context, LOCAL, None, place)
     assert await anext(frames) == b": following\n\n"
+    assert await anext(frames) == b"id: 1023\n\n"
     publish = partial(context.events.publish, "job.created", 0, LOCAL.tenant)
+
+    async def logged() -> None:
+        await event_log.flush()
+        await feeding.run_once()
+
     for number in range(100):
         publish({"number": number})
+    await logged()
     sent = await anext(frames)
     assert [f'"number":{number}}}'.encode() in sent for number in range(100)] == [True] * 100
     following = asyncio.ensure_future(anext(frames))
     for number in range(100):
         publish({"number": number})
-        await asyncio.sleep(0)
+        await logged()
     assert not following.done(), "each event would wake every stream"
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
@@ -250,7 +261,7 @@ async def fail(context: ApiContext, clock: HandClock) -> tuple[str, str]:
         EngineSettings(),
     )
     woken = asyncio.Event()
-    following = context.events.follow(LOCAL.tenant, 0, woken.set)
+    following = context.events.follow(LOCAL.tenant, woken.set)
     await engine.start()
     made = json.loads(await create_job(context, LOCAL, body("immediate"), None))
     engine.term.timer.hint(clock.now())

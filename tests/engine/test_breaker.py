@@ -267,7 +267,7 @@ async def test_opening_and_closing_a_circuit_publish_events(stage: Stage, execut
     for seconds in (120, 120):
         stage.clock.advance(seconds)
         await run_jobs(stage)
-    published = [(event.kind, event.at, event.tenant, event.data["url"]) for event in stage.events.list_kept()
+    published = [(event.kind, event.at, event.tenant, event.data["url"]) for event in stage.events.list_gathered()
             if event.kind.startswith("circuit.")]  # fmt: skip
     assert published == [
         ("circuit.opened", NOW, TENANT, URL),
@@ -283,7 +283,7 @@ async def test_a_target_is_called_after_its_circuit_was_closed_by_hand(stage: St
     await stage.apply(c.CloseCircuit(NOW, TENANT, NUMBER))
     await stage.engine.term.breaker.run_once()
     assert states(await run_jobs(stage)) == [State.FAILED]
-    assert stage.events.list_kept()[-2].kind == "circuit.closed"
+    assert [event.kind for event in stage.events.list_gathered()].count("circuit.closed") == 1
 
 
 async def test_a_circuit_that_another_node_has_removed_is_closed_after_the_cooldown(
@@ -365,7 +365,7 @@ async def test_failures_of_two_nodes_are_added_up_and_both_read_the_open_circuit
     assert await other.engine.term.breaker.run_once() == other.clock.now() + SECOND // 2
     await one.engine.term.breaker.run_once()
     assert states(await run_on(one) + await run_on(other)) == [State.SKIPPED] * 2
-    assert [sum(event.kind == "circuit.opened" for event in stage.events.list_kept()) for stage in nodes] == [1, 1]
+    assert [sum(event.kind == "circuit.opened" for event in stage.events.list_gathered()) for stage in nodes] == [1, 1]
 
 
 async def test_two_nodes_send_one_probe(nodes: tuple[Stage, Stage]):

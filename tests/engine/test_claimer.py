@@ -18,6 +18,7 @@ from duetime.domain.states import Trigger
 from duetime.engine.claimer import LONGEST_PAUSE, MOST_TENANTS, SHORTEST_PAUSE, Claimer
 from duetime.engine.dispatcher import Dispatcher, Limits
 from duetime.engine.unanswered import Unanswered
+from duetime.events import EventHub
 from duetime.testing import HandClock
 from samples import NOW, spec
 
@@ -73,7 +74,7 @@ def claimer_of(store: Any, **limits: int) -> tuple[Claimer, Dispatcher]:
 
     clock = HandClock(NOW)
     dispatcher = Dispatcher(Limits(**limits), hang, lambda claim: None, set(), is_held=lambda claim: False)
-    return Claimer(store, clock, 1, dispatcher, Unanswered(clock.monotonic)), dispatcher
+    return Claimer(store, clock, 1, dispatcher, Unanswered(clock.monotonic), EventHub()), dispatcher
 
 
 async def settle(claimer: Claimer) -> int:

@@ -168,7 +168,7 @@ async def test_a_target_with_status_410_pauses_its_job(stage: Stage, executor: S
     await stage.pass_time(60)
     record = await stage.job(job_id)
     assert (record.status, record.paused_by) == (JobStatus.PAUSED, "duetime")
-    assert [event.kind for event in stage.events.list_kept()].count("job.paused") == 1
+    assert [event.kind for event in stage.events.list_gathered()].count("job.paused") == 1
 
 
 async def test_a_notification_is_published_as_an_event_and_not_audited(stage: Stage, executor: ScriptedExecutor):
@@ -178,7 +178,7 @@ async def test_a_notification_is_published_as_an_event_and_not_audited(stage: St
     await stage.tick()
     (job,) = await words(stage)
     assert await stage.store.list_audit(AuditQuery(TENANT)) == []
-    created = [event.data for event in stage.events.list_kept() if event.kind == "job.created"]
+    created = [event.data for event in stage.events.list_gathered() if event.kind == "job.created"]
     assert created == [{"job_id": job.job_id, "name": "on_success of report"}]
 
 
@@ -198,7 +198,7 @@ async def test_a_full_store_writes_the_end_and_notes_the_missing_notification(
         assert (log["log_level"], log["tenant"], log["number"]) == ("error", TENANT, 1)
         (ended,) = await store.list_executions(ExecutionQuery(TENANT))
         assert ended.reason == "notification_refused"
-        (event,) = [event for event in stage.events.list_kept() if event.kind == "webhook.refused"]
+        (event,) = [event for event in stage.events.list_gathered() if event.kind == "webhook.refused"]
         assert event.data["error"] == "INSUFFICIENT_STORAGE"
     finally:
         await store.stop()

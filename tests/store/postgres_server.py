@@ -98,12 +98,7 @@ _TABLES = (
     "alert_channels",
     "subscriptions",
     "signing_keys",
-    "statistics",
-    "node_reports",
-    "job_totals",
-    "alert_rules",
-    "alerts",
-    "silences",
+    "alert_rules", "alerts", "event_writers", "events", "job_totals", "node_reports", "silences", "statistics",
 )  # fmt: skip
 # Backends left by a test that killed its process may still be writing. An empty table, as most are, is only
 # checked.
@@ -114,6 +109,8 @@ _EMPTY = f"""
         {" ".join(f"IF EXISTS (SELECT FROM {name}) THEN DELETE FROM {name}; END IF;" for name in _TABLES)}
         UPDATE statistics_rolled SET until_at = 0 WHERE until_at <> 0;
         UPDATE alert_owner SET epoch = 0, node = 0 WHERE epoch > 0;
+        UPDATE event_head SET number = 0 WHERE number > 0;
+        UPDATE event_prune SET number = 0 WHERE number > 0;
     END $$"""
 _DAYS = range(NOW // DAY, NOW // DAY + 2)
 _MOST_DAYS = 6  # each statement is planned for every existing day

@@ -71,7 +71,7 @@ def test_a_command_is_applied_by_the_method_of_its_name():
 
 
 def test_a_command_without_a_handler_or_with_two_is_refused():
-    with pytest.raises(TypeError, match="0 classes have a method add_execution for the command AddExecution"):
+    with pytest.raises(TypeError, match="0 classes have a method add_events for the command AddEvents"):
         handlers(Jobs())
     with pytest.raises(TypeError, match="2 classes have a method create_jobs"):
         handlers(Jobs(), type("MoreJobs", (Jobs,), {})(), others())

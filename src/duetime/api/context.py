@@ -24,9 +24,10 @@ from duetime.domain.job import JobType
 from duetime.domain.lease import ClockState, Standing, View
 from duetime.domain.limits import Quota, TierLimits
 from duetime.domain.node_report import NodeFacts
+from duetime.domain.plan import Skipped
 from duetime.domain.signing import SigningState
 from duetime.domain.weights import LIGHT_BYTES
-from duetime.events import EventHub
+from duetime.events import EventFeed, EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore
 from duetime.ports.store import Store, SubscriptionRecord, apply_one
@@ -103,7 +104,8 @@ class CreationRules(msgspec.Struct, frozen=True, kw_only=True):
 class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     clock: Clock
-    events: EventHub
+    events: EventHub  # what happens on this node
+    feed: EventFeed  # what happens on all nodes, soon after
     random_bytes: Callable[[int], bytes]
     vault: Vault
     logs: LogStore
@@ -140,6 +142,11 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
         """Call it before a body is decoded: large bodies take turns, so that many of them delay no other request."""
         if len(body) > LIGHT_BYTES:
             await self.turns.wait(tenant)
+
+    def publish_skips(self, skips: Sequence[Skipped], now: int, owner: str) -> None:
+        """Publishes spans of a job's instants that will not run."""
+        for skip in skips:
+            self.events.publish("execution.skipped", now, skip.tenant, skip.as_event(), owner)
 
     def note_refusal(self, error: DuetimeError) -> None:
         self.telemetry.emit(JobRefused(error))

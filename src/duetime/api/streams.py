@@ -7,6 +7,7 @@ newest stream. That stream ends with a time after which to reconnect; its client
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 from duetime.domain.errors import Overloaded
 from duetime.domain.identity import Caller
@@ -32,6 +33,13 @@ class Place:
         self.user_id = caller.user_id
         self.is_over = False
         self.woken = asyncio.Event()
+
+    async def wait(self, seconds: float) -> bool:
+        """Waits up to `seconds` until the stream is woken. Returns whether it is."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.woken.wait()
+        return self.woken.is_set()
 
 
 class Streams:

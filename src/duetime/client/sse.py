@@ -21,6 +21,7 @@ class Frames:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._rest = ""
         self._number: int | None = None
+        self.last: int | None = None  # the id of the last frame; a frame may have nothing but an id
         self._kind = ""
         self._data: list[str] = []
 
@@ -32,11 +33,11 @@ class Frames:
         for line in lines:
             if line:
                 self._field(line)
-            elif self._data:
-                yield Frame(self._number, self._kind or "message", "\n".join(self._data))
-                self._number, self._kind, self._data = None, "", []
             else:
-                self._number, self._kind = None, ""
+                self.last = self.last if self._number is None else self._number
+                if self._data:
+                    yield Frame(self._number, self._kind or "message", "\n".join(self._data))
+                self._number, self._kind, self._data = None, "", []
 
     def _field(self, line: str) -> None:
         name, _, value = line.partition(":")
@@ -78,3 +79,4 @@ class Following(Generic[T]):
             # Before the yield: the reader may stop there and continue later.
             self._after = self._after if frame.number is None else frame.number
             yield self._followed.read(frame)
+        self._after = self._after if self._frames.last is None else self._frames.last

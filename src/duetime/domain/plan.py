@@ -16,7 +16,7 @@ from duetime.domain.endpoints import endpoint_of
 from duetime.domain.execution import Claim
 from duetime.domain.held_specs import StoredSpec
 from duetime.domain.ids import execution_id
-from duetime.domain.instants import DAY, HOUR, LATEST, MINUTE, SECOND
+from duetime.domain.instants import DAY, HOUR, LATEST, MINUTE, SECOND, format_instant
 from duetime.domain.job import Overlap
 from duetime.domain.schedule import Every, OnDemand, Timetable, timetable
 from duetime.domain.states import Trigger
@@ -96,6 +96,18 @@ class Skipped(msgspec.Struct, frozen=True, array_like=True):
     until_at: int
     count: int | None
     reason: str
+
+    def as_event(self) -> dict[str, object]:
+        """Returns the data of the event that tells of this span. (It has no execution: the ledger has the span.)"""
+        return {
+            "execution_id": None,
+            "job_id": self.job_id,
+            "state": "SKIPPED",
+            "reason": self.reason,
+            "count": self.count,
+            "first_at": format_instant(self.first_at),
+            "until_at": format_instant(self.until_at),
+        }
 
 
 class FirePlan(NamedTuple):

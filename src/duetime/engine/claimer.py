@@ -16,8 +16,10 @@ from duetime.domain.execution import Claim
 from duetime.domain.held_specs import limit_of_bytes
 from duetime.domain.instants import SECOND
 from duetime.engine.dispatcher import Dispatcher
+from duetime.engine.execution_events import publish_started
 from duetime.engine.service import Service
 from duetime.engine.unanswered import Unanswered
+from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.store import Store, apply_one
@@ -31,7 +33,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 20, 320  # ms, while there is nothing to claim, 
 class Claimer(Service):
     def __init__(
         self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, unanswered: Unanswered,
-        is_clock_right: Callable[[], bool] = always,
+        events: EventHub, is_clock_right: Callable[[], bool] = always,
     ) -> None:  # fmt: skip
         super().__init__("claimer", clock)
         self._store = store
@@ -43,6 +45,7 @@ class Claimer(Service):
         self._pause = SHORTEST_PAUSE
         self._unanswered = unanswered
         self._is_clock_right = is_clock_right
+        self._events = events
         self.releasing: list[Claim] = []  # claims to release for other tenants, not yet written
 
     def hint(self, due_at: int) -> None:
@@ -94,6 +97,7 @@ class Claimer(Service):
                 claimed = await apply_one(self._store, command)
             debug("executions were claimed", count=len(claimed), limit=limit, tenants=len(command.tenants))
             self._dispatcher.offer(claimed)
+            publish_started(self._events, claimed, command.now)
             self._has_claimed |= bool(claimed)
         return not is_last_page or self._has_claimed or has_notices
 

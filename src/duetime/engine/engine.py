@@ -13,8 +13,10 @@ import structlog
 
 from duetime.domain.commands import StartNode, StopNode
 from duetime.domain.errors import StaleWrite
+from duetime.domain.hint import Hint
 from duetime.domain.lease import doubt_clock, is_long_after
 from duetime.domain.node_report import CertificateFact, NodeFacts
+from duetime.engine.event_log import EventFeeding, EventLog
 from duetime.engine.membership import Membership
 from duetime.engine.readings import read_term
 from duetime.engine.redaction import Redaction
@@ -24,7 +26,7 @@ from duetime.engine.steady_clock import SteadyClock
 from duetime.engine.stop_limit import LEAST_SECONDS, StopLimit, StopSteps, settled
 from duetime.engine.term import Surroundings, Term
 from duetime.engine.troubles import TroubleNotes
-from duetime.events import EventHub
+from duetime.events import EventFeed, EventHub
 from duetime.ports.archive import AuditArchive
 from duetime.ports.bus import Bus
 from duetime.ports.clock import Clock
@@ -34,7 +36,7 @@ from duetime.ports.registry import Registry
 from duetime.ports.store import Store, apply_one
 from duetime.ports.vault import NoVault, Vault
 from duetime.process.loop_lag import LoopLag
-from duetime.telemetry.emitted import Fenced, LoopLagged
+from duetime.telemetry.emitted import Fenced, LoopLagged, TurnFailed
 from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.readings import EngineReadings
 
@@ -76,6 +78,9 @@ class Engine:
             troubles=TroubleNotes(hub),
             lag=LoopLag(lambda seconds: hub.emit(LoopLagged(seconds))),
         )  # fmt: skip
+        self.feed = EventFeed(store)
+        self._feeding = EventFeeding(self.feed, self.clock)
+        self._event_log = EventLog(store, self.clock, events, self._feeding, random_bytes, bus.send)
         self._settings = settings
         self._prunes_from = -math.inf
         self.node = 0
@@ -91,9 +96,20 @@ class Engine:
         self._limit = None
         await self._around.executor.start()
         await self._begin()
-        await self._around.bus.start(lambda hint: self.term.receive(hint))
+        await self._around.bus.start(self._receive)
+        for service in (self._event_log, self._feeding):
+            await service.start(on_failed=self._turn_failed)
         self._watch = asyncio.create_task(self._rejoin_when_fenced())
         self._measuring = asyncio.create_task(self._around.lag.run())
+
+    def _receive(self, hint: Hint) -> None:
+        """Handles a hint from another node."""
+        if hint.events:
+            self._feeding.wake()
+        self.term.receive(hint)
+
+    def _turn_failed(self, service: str, error: str) -> None:
+        self._around.telemetry.emit(TurnFailed(service, error))
 
     async def _begin(self) -> None:
         await self.join()
@@ -116,6 +132,10 @@ class Engine:
             raise StaleWrite(f"a newer node is named {name} too: give each its own NODE_NAME")
         await term.load()
         self.term = term
+        around.events.publish_to_operator("node.joined", around.clock.now(), self._identity())
+
+    def _identity(self) -> dict[str, object]:
+        return {"node": self.node, "name": self._settings.node_name}
 
     async def _doubt_clock(self) -> None:
         """Compares the clock with the newest entry of the ledger: a single node has no other clock to compare with."""
@@ -155,6 +175,9 @@ class Engine:
         await steps.run(term.timer.stop())
         await steps.run(self._membership.retire())  # other nodes fire from now on; attempts here have time to end
         await term.wind_down(steps, settings.drain_seconds)
+        around.events.publish_to_operator("node.left", self.clock.now(), self._identity())
+        await steps.run(self._event_log.stop())  # with the ends of the last attempts
+        await steps.run(self._feeding.stop())
         await steps.run(around.bus.stop())  # not before: it sends the hints for released executions
         await steps.run(around.executor.stop())
         await steps.run(around.store.apply([StopNode(self.clock.now(), self.node)]), LEAST_SECONDS)
@@ -184,4 +207,5 @@ class Engine:
 
     def health(self) -> dict[str, str]:
         """Returns for each service "healthy", or the failure of its last turn."""
-        return {service.name: service.failure or "healthy" for service in self.term.services}
+        services = (*self.term.services, self._event_log, self._feeding)
+        return {service.name: service.failure or "healthy" for service in services}

@@ -9,9 +9,11 @@ import structlog
 from duetime.domain.commands import FenceNodes, FenceWorkers, Finish
 from duetime.domain.execution import expire, unreadable
 from duetime.domain.instants import SECOND
+from duetime.engine.execution_events import publish_ends
 from duetime.engine.on_finish import Ends, OnFinishCommands
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
+from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.pages import ExpiredClaims
 from duetime.ports.store import Store, apply_one, result_of
@@ -20,6 +22,8 @@ from duetime.telemetry.emitted import AttemptsEnded, TakenOver
 from duetime.telemetry.hub import Telemetry
 
 log = structlog.get_logger()
+
+MOST_TOLD = 100  # workers that fall silent together and have an event
 
 
 class Reconciler(Service):
@@ -34,7 +38,7 @@ class Reconciler(Service):
         runs_housekeeping: Callable[[], bool], expired_nodes: Callable[[], Collection[int]],
         on_finish: OnFinishCommands, telemetry: Telemetry, *, silent_workers: Callable[[], Mapping[int, int]],
         on_fenced: Callable[[Collection[int]], Awaitable[None]], waiting_hint: Callable[[int], None],
-        is_clock_right: Callable[[], bool],
+        is_clock_right: Callable[[], bool], events: EventHub,
     ) -> None:  # fmt: skip
         super().__init__("reconciler", clock)
         self._store = store
@@ -50,6 +54,7 @@ class Reconciler(Service):
         self._fenced: frozenset[int] = frozenset()  # nodes that the store has fenced for this node
         self._silent_workers = silent_workers
         self._on_fenced = on_fenced
+        self._events = events
         self._waiting_hint = waiting_hint
         self._is_clock_right = is_clock_right
 
@@ -78,7 +83,8 @@ class Reconciler(Service):
         expired = frozenset(self._expired_nodes())
         if news := expired - self._fenced:
             log.warning("nodes have expired or left: their executions are taken over", nodes=sorted(news))
-            await apply_one(self._store, FenceNodes(now, tuple(sorted(news))))
+            for node in await apply_one(self._store, FenceNodes(now, tuple(sorted(news)))):
+                self._events.publish_to_operator("node.expired", now, {"node": node})
             await self._on_fenced(news)
         self._fenced = expired
         return bool(news) | await self._fence_workers(now)
@@ -88,8 +94,13 @@ class Reconciler(Service):
         silent = tuple(sorted(self._silent_workers().items()))
         if not silent:
             return False
+        known = [await self._store.get_worker(worker) for worker, _ in silent[:MOST_TOLD]]
         fenced = await apply_one(self._store, FenceWorkers(now, silent))
         if fenced:
+            for one in known:
+                if one is not None and one.worker_id in fenced:
+                    data: dict[str, object] = {"worker": one.worker_id, "name": one.name}
+                    self._events.publish("worker.expired", now, one.tenant, data, one.user_id)
             log.warning("workers were silent for too long: their executions are taken over", workers=fenced)
             await self._on_fenced(fenced)
         return bool(fenced)
@@ -132,5 +143,6 @@ class Reconciler(Service):
         answer, *answers = await self._store.apply([finish, *following])
         refused = result_of(finish, answer)
         self._telemetry.emit(AttemptsEnded(now, ends, refused, self._clock.monotonic() - began))
+        publish_ends(self._events, [end for _, end in ends if end.execution_id not in refused])
         self._on_finish.publish(ends, following, answers, refused, now)
         return len(refused)

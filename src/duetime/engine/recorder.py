@@ -18,8 +18,9 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.instants import SECOND
 from duetime.domain.overlap import may_release_another
-from duetime.domain.states import OPEN, State
+from duetime.domain.states import OPEN
 from duetime.engine.breaker import Breaker
+from duetime.engine.execution_events import publish_ends
 from duetime.engine.on_finish import OnFinishCommands, Result
 from duetime.engine.pages import Pages
 from duetime.engine.service import Service
@@ -157,27 +158,13 @@ class Recorder(Service):
         return frozenset(refused)
 
     def _publish(self, results: Sequence[Result], refused: frozenset[str]) -> None:
-        publish = self._events.publish
+        ends: list[AttemptEnd] = []
         for claim, end in results:
             if refused and end.execution_id in refused:
                 continue
-            state = end.state
-            if state in OPEN:
+            if end.state in OPEN:
                 self._waiting_hint(end.due_at)
             elif may_release_another(claim, end):
                 self._waiting_hint(end.ended_at)
-            publish(_KINDS[state], end.ended_at, end.tenant, _event(end))
-
-
-_KINDS = {state: f"execution.{state.lower()}" for state in State}
-
-
-def _event(end: AttemptEnd) -> dict[str, object]:
-    return {
-        "execution_id": end.execution_id,
-        "job_id": end.job_id,
-        "state": end.state,
-        "attempt": end.attempt,
-        "http_status": end.http_status,
-        "error_type": end.error_type,
-    }
+            ends.append(end)
+        publish_ends(self._events, ends)

@@ -6,11 +6,23 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from duetime.domain.commands import Command, Prune, SweepCounters, SweepJobs, SweepLimits, Swept, SweptRows, TrimHistory
+from duetime.domain import event_log
+from duetime.domain.commands import (
+    Command,
+    Prune,
+    PruneEvents,
+    SweepCounters,
+    SweepJobs,
+    SweepLimits,
+    Swept,
+    SweptRows,
+    TrimHistory,
+)
 from duetime.domain.history import to_trim
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.engine.audit_retention import AuditRetention
 from duetime.engine.service import Service
+from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.executor import always
 from duetime.ports.logs import LogStore
@@ -42,7 +54,7 @@ class Retention(Service):
     def __init__(
         self, store: Store, clock: Clock, age_seconds: float, most_executions: int,
         runs_housekeeping: Callable[[], bool], logs: LogStore | None = None, most_log_bytes: int = 0,
-        audit: AuditRetention | None = None, *,
+        audit: AuditRetention | None = None, events: EventHub | None = None, *,
         is_clock_right: Callable[[], bool] = always, rests_until: float = -math.inf,
     ) -> None:  # fmt: skip
         super().__init__("retention", clock)
@@ -54,6 +66,8 @@ class Retention(Service):
         self._most_log_bytes = most_log_bytes
         self._logs_pruned_at = 0
         self._audit = audit
+        self._events = EventHub() if events is None else events
+        self._events_pruned_at = 0
         self._swept_up_to = dict(FIRST)  # the last row looked at, by table, of unfinished sweeps
         self._sweep_at = 0
         self._trimmed_up_to: dict[str, str] = {}  # the last execution looked at, by tenant
@@ -78,6 +92,8 @@ class Retention(Service):
         )  # fmt: skip
         if await apply_one(self._store, prune) >= PAGE or await self._trim(now):
             return now + PAUSE_BETWEEN_PAGES
+        if await self._prune_events(now):
+            return now + PAUSE_BETWEEN_PAGES
         next_at = await self._sweep(now)
         is_more = self._audit is not None and await self._audit.prune(now)
         return now + PAUSE_BETWEEN_PAGES if is_more else next_at
@@ -100,6 +116,16 @@ class Retention(Service):
             is_more = is_more or trimmed.removed > 0 or not trimmed.is_end
         return is_more
 
+    async def _prune_events(self, now: int) -> bool:
+        """Removes a page of old events from the log. Returns whether there may be more."""
+        if now - MINUTE < self._events_pruned_at <= now:
+            return False
+        prune = PruneEvents(now - event_log.WINDOW, event_log.MOST_BYTES, PAGE)
+        if await apply_one(self._store, prune) >= PAGE:
+            return True
+        self._events_pruned_at = now
+        return False
+
     async def _sweep(self, now: int) -> int:
         """Sweeps tables that have no index by age: one page of each per turn, then a rest. Returns the next instant."""
         if now < self._sweep_at <= now + SWEEP_REST:  # (if it is further ahead, the clock was set back: sweep now)
@@ -108,6 +134,8 @@ class Retention(Service):
         answers = await self._store.apply(list(commands.values()))
         for (table, command), answer in zip(commands.items(), answers, strict=True):
             swept = result_of(command, answer)
+            if isinstance(swept, Swept):
+                self._publish_removed(swept, now)
             last = swept.last_job_id if isinstance(swept, Swept) else swept.last
             if last is None:
                 del self._swept_up_to[table]
@@ -117,6 +145,12 @@ class Retention(Service):
             return now + SWEEP_PAUSE
         self._swept_up_to, self._sweep_at = dict(FIRST), now + SWEEP_REST
         return now + MINUTE
+
+    def _publish_removed(self, swept: Swept, now: int) -> None:
+        jobs = swept.jobs
+        self._events.publish_all(
+            [(tenant, "job.removed") for _, tenant in jobs], lambda place: (now, {"job_id": jobs[place][0]})
+        )
 
     def _sweeps(self, now: int) -> dict[str, Command[Swept | SweptRows]]:
         over, delivered = now - self._age, now - min(self._age, DELIVERED_KEPT)

@@ -157,9 +157,12 @@ class Term:
         unanswered = Unanswered(clock.monotonic)
         ownership = Ownership(store, clock, node, membership.owned_now, fenced=around.is_shared)
         self.timer = Timer(
-            store, clock, node, self.dispatcher, around.random_bytes, ownership, unanswered, self.waiting_hint
+            store, clock, node, self.dispatcher, around.random_bytes, ownership, unanswered, self.waiting_hint,
+            around.events,
+        )  # fmt: skip
+        self.claimer = Claimer(
+            store, clock, node, self.dispatcher, unanswered, around.events, membership.is_clock_right
         )
-        self.claimer = Claimer(store, clock, node, self.dispatcher, unanswered, membership.is_clock_right)
         self.stopper = Stopper(store, clock, node, self.dispatcher)
         self.ledger_check = LedgerCheck(
             store, clock, node, self.dispatcher, self.recorder, unanswered,
@@ -173,6 +176,7 @@ class Term:
             taken_over=lambda: self.reconciler.look_now(),
             waiting_hint=self.own_waiting_hint,
             is_clock_right=membership.is_clock_right,
+            events=around.events,
         )  # fmt: skip
         self.watch = WorkerWatch(store, clock, settings.worker_lease_seconds, does_housekeeping)
         self.reconciler = Reconciler(
@@ -182,6 +186,7 @@ class Term:
             on_fenced=self.worker_gateway.workers.forget,
             waiting_hint=self.waiting_hint,
             is_clock_right=membership.is_clock_right,
+            events=around.events,
         )  # fmt: skip
         self.write_probe = WriteProbe(store, clock, node, membership.wake)
 
@@ -191,7 +196,7 @@ class Term:
             audit = AuditRetention(store, around.archive, settings.audit_seconds)
         self.retention = Retention(
             store, clock, settings.history_seconds, settings.history_most, does_housekeeping, around.logs,
-            settings.logs_most_bytes, audit,
+            settings.logs_most_bytes, audit, around.events,
             is_clock_right=membership.is_clock_right,
             rests_until=retention_rests_until,
         )  # fmt: skip
@@ -238,7 +243,11 @@ class Term:
 
     def _moved(self, gained: int = 0, lost: int = 0) -> None:
         self.timer.wake()
-        self._around.telemetry.emit(ShardsMoved(gained, lost, len(self.membership.owned)))
+        owned = len(self.membership.owned)
+        self._around.telemetry.emit(ShardsMoved(gained, lost, owned))
+        if self._around.is_shared:  # a node that is alone owns all shards
+            moved: dict[str, object] = {"node": self.node, "gained": gained, "lost": lost, "owned": owned}
+            self._around.events.publish_to_operator("shards.moved", self._around.clock.now(), moved)
 
     def _turn_failed(self, service: str, error: str) -> None:
         self._around.telemetry.emit(TurnFailed(service, error))

@@ -21,12 +21,14 @@ from duetime.domain.execution import Claim
 from duetime.domain.instants import SECOND
 from duetime.domain.plan import DueTimer, FirePlan, plan
 from duetime.engine.dispatcher import MOST_WAITS, Dispatcher, Target
+from duetime.engine.execution_events import publish_overlaps, publish_skips, publish_started
 from duetime.engine.ownership import Ownership
 from duetime.engine.pages import Pages
 from duetime.engine.second_buffer import SecondBuffer
 from duetime.engine.service import Service
 from duetime.engine.timer_buffer import MOST_HELD, MOST_HELD_SHARED, READ_AHEAD, Due, TimerBuffer
 from duetime.engine.unanswered import Unanswered
+from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store, result_of
 from duetime.process.crash import crash_point
@@ -72,12 +74,13 @@ class Timer(Service):
 
     def __init__(
         self, store: Store, clock: Clock, node: int, dispatcher: Dispatcher, random_bytes: Callable[[int], bytes],
-        ownership: Ownership, unanswered: Unanswered, waiting_hint: Callable[[int], None],
+        ownership: Ownership, unanswered: Unanswered, waiting_hint: Callable[[int], None], events: EventHub,
     ) -> None:  # fmt: skip
         super().__init__("timer", clock)
         self._ownership = ownership
         self._unanswered = unanswered
         self._waiting_hint = waiting_hint
+        self._events = events
         self._random_bytes = random_bytes
         self._store = store
         self._node = node
@@ -284,7 +287,7 @@ class Timer(Service):
             "a page of due jobs was fired", jobs=len(page.moves), executions=len(page.executions),
             skipped=len(page.skips), claimed=command.claim, stale=len(fired.stale_jobs), in_pages_of=self._page,
         )  # fmt: skip
-        self._dispatch(page, fired, command.claim)
+        self._publish(page, fired, self._dispatch(page, fired, command.claim))
         for next_due_at in {move.next_due_at for move in page.moves}:  # it may lie in the range already read
             if next_due_at is not None:
                 self._hint(next_due_at)
@@ -313,12 +316,21 @@ class Timer(Service):
                 await self._store.apply([PauseJob(now, timer.tenant, timer.job_id, "duetime", reason)])
         return good
 
-    def _dispatch(self, page: FirePlan, fired: Fired, claim: bool) -> None:
+    def _publish(self, page: FirePlan, fired: Fired, started: Sequence[Claim]) -> None:
+        events, now = self._events, self._clock.now()
+        publish_started(events, started, now)
+        if page.skips:
+            publish_skips(events, [skip for skip in page.skips if skip.job_id not in fired.stale_jobs], now)
+        if fired.skipped:
+            publish_overlaps(events, [one for one in page.executions if one.execution_id in fired.skipped], now)
+
+    def _dispatch(self, page: FirePlan, fired: Fired, claim: bool) -> Sequence[Claim]:
+        """Starts the attempts that the page has claimed, and returns their claims."""
         for execution_id in fired.to_cancel:
             self._dispatcher.cancel(execution_id)
         if not claim:
             self._waiting_hint(0)
-            return
+            return ()
         claims = page.claims
         if fired.stale_jobs or fired.not_claimed:
             claims = [
@@ -327,6 +339,7 @@ class Timer(Service):
                 if claim.job_id not in fired.stale_jobs and claim.execution_id not in fired.not_claimed
             ]
         self._dispatcher.offer(claims)
+        return claims
 
     def _notice_clock_jumps(self, now: int) -> None:
         """If the wall clock was set, logs a warning and drops the timers that were read by the old time."""

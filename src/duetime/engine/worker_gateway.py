@@ -36,6 +36,7 @@ from duetime.domain.work import (
     error_type_of,
 )
 from duetime.domain.worker_limits import WorkerLimits
+from duetime.engine.execution_events import publish_started
 from duetime.engine.handed_claims import MOST_REMEMBERED, HandedClaim, HandedClaims, claim_of
 from duetime.engine.joins import Joins
 from duetime.engine.known_workers import KnownWorker, KnownWorkers, unknown_worker
@@ -45,6 +46,7 @@ from duetime.engine.polls import Polls
 from duetime.engine.recorder import Recorder
 from duetime.engine.redaction import KeptRedactors, Redaction
 from duetime.engine.turn_gate import TurnGate
+from duetime.events import EventHub
 from duetime.ports.clock import Clock
 from duetime.ports.logs import LogStore, LogWriter
 from duetime.ports.store import Store, WorkerRecord, apply_one
@@ -73,6 +75,7 @@ class WorkerGateway:
         self, store: Store, clock: Clock, recorder: Recorder, vault: Vault, logs: LogStore | None, lease_seconds: float,
         jitter: Callable[[], float], redaction: Redaction, limits: WorkerLimits, *,
         taken_over: Callable[[], None], waiting_hint: Callable[[int], None], is_clock_right: Callable[[], bool],
+        events: EventHub,
     ) -> None:  # fmt: skip
         self._store = store
         self._clock = clock
@@ -82,6 +85,7 @@ class WorkerGateway:
         self._lease = lease_seconds
         self._jitter = jitter
         self._taken_over = taken_over
+        self._events = events
         self._waiting_hint = waiting_hint
         self._redactors = KeptRedactors(redaction, self._decrypted)
         self._reads = TurnGate(READS_AT_ONCE)
@@ -103,14 +107,19 @@ class WorkerGateway:
         await self.workers.add(
             WorkerRecord(worker_id, tenant, user_id, joining.name, joining.functions, joining.slots, now, now, 0)
         )
+        data: dict[str, object] = {"worker": worker_id, "name": joining.name}
+        self._events.publish("worker.joined", now, tenant, data, user_id)
         log.info("a worker joined", worker=joining.name, functions=len(joining.functions), slots=joining.slots)
         return Joined(worker_id, self._lease)
 
     async def leave(self, tenant: str, worker_id: int) -> None:
         """Ends the worker. Executions that it still runs are returned to other workers at once."""
         known = await self.workers.get(tenant, worker_id)
-        await apply_one(self._store, FenceNodes(self._clock.now(), (worker_id,)))
+        now = self._clock.now()
+        await apply_one(self._store, FenceNodes(now, (worker_id,)))
         await self.workers.forget((worker_id,))
+        data: dict[str, object] = {"worker": worker_id, "name": known.record.name}
+        self._events.publish("worker.left", now, tenant, data, known.record.user_id)
         self._taken_over()
         log.info("a worker left", worker=known.record.name)
 
@@ -129,6 +138,7 @@ class WorkerGateway:
             except StaleWrite:
                 await self.workers.forget((polling.worker_id,))
                 raise unknown_worker(polling.worker_id) from None
+            publish_started(self._events, claims, self._clock.now())
             return Polled(await self._assignments(known, claims)) if claims else Polled()
 
     async def _assignments(self, known: KnownWorker, claims: Sequence[Claim]) -> list[Assignment]:

@@ -160,6 +160,7 @@ class Promotion:
         for table, columns in WANTED.items():
             await self._copy_table(table, export.read(table, columns), load)
         await load.add_totals()
+        await load.begin_events(await self._in_thread(export.get_event_head))
         crash_point("promote_copied")
         self._person.say("comparing both sides")
         facts = await self._in_thread(export.list_facts)

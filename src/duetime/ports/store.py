@@ -16,6 +16,7 @@ from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.errors import DuetimeError
+from duetime.domain.event_log import EventPages
 from duetime.domain.execution import Claim
 from duetime.domain.history import Held
 from duetime.domain.job import JobSpec
@@ -197,6 +198,14 @@ class Store(Writable, Protocol):
 
     async def get_all_totals(self) -> Totals:
         """Returns the totals of jobs of all tenants. (Those of executions are kept by tenant only, and are 0.)"""
+
+    async def list_events(
+        self, after: int, tenants: Sequence[str], limit: int, tenant: str | None = None
+    ) -> EventPages:  # fmt: skip
+        """Returns events of these tenants in the log, from `limit` pages numbered after `after`, oldest first.
+
+        Each page is whole. `tenant`: for a follower of that tenant; None: for the node's followers of all `tenants`.
+        """
 
     async def newest_at(self) -> int | None:
         """Returns the newest instant in the ledger: of a node's start or of an execution. None if there is none."""

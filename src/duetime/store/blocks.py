@@ -14,7 +14,7 @@ from importlib.resources.abc import Traversable
 COMMANDS = (
     "jobs.sql", "due.sql", "executions.sql", "chains.sql", "watched.sql", "nodes.sql", "identity.sql",
     "connections.sql", "channels.sql", "circuits.sql", "alerts.sql", "housekeeping.sql",
-    "statistics.sql", "commits.sql",
+    "statistics.sql", "events.sql", "commits.sql",
 )  # fmt: skip
 
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)

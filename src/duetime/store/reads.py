@@ -18,6 +18,7 @@ from duetime.domain.breaker import Circuit, CircuitChanges
 from duetime.domain.capacity import Load
 from duetime.domain.commands import Command
 from duetime.domain.errors import Conflict, Overloaded
+from duetime.domain.event_log import EventPages
 from duetime.domain.execution import Claim
 from duetime.domain.history import Held
 from duetime.domain.instants import LATEST
@@ -91,6 +92,10 @@ class StoreReads(ABC, Generic[Group, Block]):
     @abstractmethod
     def _text(self, group: Group, sql: Block, values: dict[str, Any]) -> Awaitable[str | None]:
         """Returns all rows as one JSON text: one value to receive and to decode, for any number of rows."""
+
+    @abstractmethod
+    def _list(self, values: Sequence[str]) -> object:
+        """Returns a list as a block takes it."""
 
     @abstractmethod
     def _statement(self, sql: str) -> Block:
@@ -172,6 +177,14 @@ class StoreReads(ABC, Generic[Group, Block]):
 
     async def list_history(self) -> list[Held]:
         return await self._read(self._engine_reads, "list_history", Held)
+
+    async def list_events(
+        self, after: int, tenants: Sequence[str], limit: int, tenant: str | None = None
+    ) -> EventPages:  # fmt: skip
+        group = self._own_reads if tenant is None else self._people_reads
+        values = {"after": after, "tenants": self._list(tenants), "limit": limit, "tenant": tenant}
+        (pages,) = await self._read(group, "list_events", EventPages, **values)
+        return cast(EventPages, pages)
 
     async def newest_at(self) -> int | None:
         return await self._instant(self._engine_reads, "newest_at")

@@ -74,6 +74,7 @@ class JobActionController(Controller):
         if command.due_at is not None:
             context.engine.due_hint(command.due_at)
         context.events.publish("job.resumed", now, caller.tenant, {"job_id": job_id}, record.owner)
+        context.publish_skips(() if command.skipped is None else (command.skipped,), now, record.owner)
         return JobMessage(job_id, status, "Job resumed.", instant_or_none(command.due_at))
 
     @post("/cancel", summary="Cancel a job", status_code=200, right=Right.WRITE)

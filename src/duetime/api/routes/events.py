@@ -1,10 +1,9 @@
-"""/api/v1/events: state changes as server-sent events. `Last-Event-ID` resumes."""
+"""/api/v1/events: state changes on all nodes, as server-sent events. `Last-Event-ID` resumes, on any node."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
@@ -13,11 +12,12 @@ from litestar.response import Stream
 
 from duetime.api.context import ApiContext
 from duetime.api.queries import AnyRequest
-from duetime.api.streams import FAREWELL, Place, StreamEnded
+from duetime.api.streams import FAREWELL, Place
 from duetime.domain.errors import InvalidRequest, Unauthorized
+from duetime.domain.event_log import OMITTED
 from duetime.domain.identity import Caller, Right
 from duetime.domain.instants import format_instant
-from duetime.events import PAGE, Event
+from duetime.events import ENOUGH, Event
 
 EVENT_STREAM = "text/event-stream"
 KEEP_ALIVE_SECONDS = 5.0
@@ -93,45 +93,30 @@ async def while_known(frames: Frames, identify: Callable[[], Awaitable[Caller]])
         await frames.aclose()
 
 
-class Follower:
-    """The events of the tenant of a stream, with timeouts. Call `close` when the stream ends."""
-
-    def __init__(self, context: ApiContext, place: Place, after: int | None) -> None:
-        self._place = place
-        self._following = context.events.follow(place.tenant, after, place.woken.set)
-
-    async def wait(self, seconds: float) -> bool:
-        """Waits up to `seconds`. Returns whether `take` has something to return or raise."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
-                await self._place.woken.wait()
-        return self._place.woken.is_set()
-
-    def take(self) -> list[Event | None]:
-        """Returns the events since the last call, at most a page, and None where some were lost."""
-        if self._place.is_over or self._following.is_over:
-            raise StreamEnded
-        self._place.woken.clear()
-        return self._following.take()
-
-    def close(self) -> None:
-        self._following.close()
-
-
 async def _frames(context: ApiContext, caller: Caller, after: int | None, place: Place) -> Frames:
-    follower = Follower(context, place, after)
+    follower = await context.feed.follow(place.tenant, after, place.woken.set)
     sight = _Sight(context, caller)
+    loop = asyncio.get_running_loop()
     try:
         yield b": following\n\n"
+        if after is None:
+            yield b"id: %d\n\n" % follower.position  # so that the client can resume even before the first event
+        said_at = loop.time()
         while True:
-            if await follower.wait(KEEP_ALIVE_SECONDS):
-                if frames := [_frame(event) for event in follower.take() if await sight.covers(event)]:
-                    yield b"".join(frames)
+            woken = await place.wait(KEEP_ALIVE_SECONDS)
+            if place.is_over or follower.is_over:
+                return
+            place.woken.clear()
+            events = await follower.take() if woken else []
+            if frames := [_frame(event, caller.is_admin) for event in events if await sight.covers(event)]:
+                yield b"".join(frames)
+                said_at = loop.time()
+            elif loop.time() - said_at >= KEEP_ALIVE_SECONDS:
+                # With an id: when the client resumes, it has the events of others, and of none, behind it.
+                yield b": still here\nid: %d\n\n" % follower.position
+                said_at = loop.time()
+            if woken:
                 await asyncio.sleep(PAUSE_SECONDS)
-            else:
-                yield b": still here\n\n"
-    except StreamEnded:
-        return
     finally:
         follower.close()
 
@@ -145,7 +130,7 @@ class _Sight:
         self._owners: dict[str, str | None] = {}  # by job
 
     async def covers(self, event: Event | None) -> bool:
-        if self._caller.is_admin or event is None:
+        if self._caller.is_admin or event is None or event.kind == OMITTED:
             return True
         owner = event.owner
         if owner is None:
@@ -161,9 +146,12 @@ class _Sight:
         return self._owners[job_id]
 
 
-@lru_cache(maxsize=4 * PAGE)  # all streams of a tenant send the same events
-def _frame(event: Event | None) -> bytes:
+@lru_cache(maxsize=4 * ENOUGH)  # all streams of a tenant send the same events
+def _frame(event: Event | None, is_admin: bool) -> bytes:
     if event is None:
         return b'event: reset\ndata: {"message": "events were lost; read the lists again"}\n\n'
-    data = msgspec.json.encode({"at": format_instant(event.at), **event.data})
-    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.number, event.kind.encode(), data)
+    data = event.data
+    if event.kind == OMITTED and not is_admin:
+        data = {"message": "some events were omitted; they may be of your jobs"}  # the counts are of the whole tenant
+    text = msgspec.json.encode({"at": format_instant(event.at), **data})
+    return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.kind.encode(), text)

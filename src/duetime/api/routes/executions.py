@@ -81,13 +81,15 @@ class ExecutionController(Controller):
         right=Right.RUN,
     )  # fmt: skip
     async def cancel_execution(self, context: ApiContext, caller: Caller, execution_id: str) -> ExecutionView:
-        await find_execution(context, caller, execution_id)
+        found = await find_execution(context, caller, execution_id)
         now = context.clock.now()
         noted = entry(caller, now, "execution.cancel", execution_id)
         if await context.apply(CancelExecution(now, caller.tenant, execution_id, noted)) is State.RUNNING:
             context.engine.cancel(execution_id)
         else:
             context.engine.waiting_hint(0)
+            data: dict[str, object] = {"execution_id": execution_id, "job_id": found.job_id, "state": State.CANCELLED}
+            context.events.publish("execution.cancelled", now, caller.tenant, data)
         return view_execution(await find_execution(context, caller, execution_id))
 
     @post("/{execution_id:str}/retry", summary="Run an execution's job again, now", status_code=202, right=Right.RUN)

@@ -127,6 +127,7 @@ class JobController(Controller):
             context.engine.due_hint(changed.due_at)
         data = {"job_id": record.job_id, "version": changed.version}
         context.events.publish("job.changed", now, caller.tenant, data, record.owner)
+        context.publish_skips(command.skipped, now, record.owner)
         return _versioned(view_job(changed), changed.version)
 
     @put("/by-key/{key:str}", summary="Create the job with this key, or make it exactly this", right=Right.WRITE)
@@ -194,6 +195,7 @@ async def cancel_job(context: ApiContext, caller: Caller, job_id: str) -> None:
     for execution_id in running:
         context.engine.cancel(execution_id)
     context.events.publish("job.cancelled", now, caller.tenant, {"job_id": job_id}, record.owner)
+    context.publish_skips(command.skipped, now, record.owner)
 
 
 def _cursor(record: JobRecord, sort: Sort) -> str:

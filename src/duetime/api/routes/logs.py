@@ -12,16 +12,16 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 import msgspec
 
 from duetime.api.context import ApiContext
-from duetime.api.routes.events import Follower
 from duetime.api.streams import Place, StreamEnded
 from duetime.domain.identity import Caller
 from duetime.domain.instants import format_instant
 from duetime.domain.states import OPEN, ErrorType
+from duetime.events import Event
 from duetime.ports.logs import Line
 from duetime.ports.store import AttemptRecord
 from duetime.wire.executions import Logs
 
-LOOK_SECONDS = 2.0  # not every end has an event: a waiting execution that is cancelled has none
+LOOK_SECONDS = 2.0  # the execution may run on another node
 PAGE = 1000  # lines of a stream that are read at once
 MOST_LINES = 10_000  # in one response
 MOST_BYTES = 4 * 1024 * 1024
@@ -82,7 +82,7 @@ async def follow_logs(
     context: ApiContext, caller: Caller, execution_id: str, after: int, place: Place
 ) -> AsyncGenerator[bytes, None]:
     """Yields an event for each line and each result of an attempt after `after`, then `end` when no more can follow."""
-    follower = Follower(context, place, None)  # before the first read: no event after it is missed
+    follower = _Follower(context, place)  # before the first read: no event after it is missed
     try:
         while True:
             record = await context.store.get_execution(caller.tenant, execution_id)
@@ -111,7 +111,28 @@ async def follow_logs(
         follower.close()
 
 
-async def _wait(context: ApiContext, follower: Follower, execution_id: str, after: int) -> None:
+class _Follower:
+    """The events of the stream's tenant on this node: they say when to look. Call `close` when the stream ends."""
+
+    def __init__(self, context: ApiContext, place: Place) -> None:
+        self._place = place
+        self._following = context.events.follow(place.tenant, place.woken.set)
+
+    async def wait(self, seconds: float) -> bool:
+        return await self._place.wait(seconds)
+
+    def take(self) -> list[Event | None]:
+        """Returns the events since the last call, at most a page, and None where some were lost."""
+        if self._place.is_over or self._following.is_over:
+            raise StreamEnded
+        self._place.woken.clear()
+        return self._following.take()
+
+    def close(self) -> None:
+        self._following.close()
+
+
+async def _wait(context: ApiContext, follower: _Follower, execution_id: str, after: int) -> None:
     """Waits until the log has new lines, the execution has an event, or some time has passed."""
     printed = asyncio.create_task(context.logs.wait(execution_id, after, LOOK_SECONDS))
     happened = asyncio.create_task(_happens(follower, execution_id))
@@ -125,7 +146,7 @@ async def _wait(context: ApiContext, follower: Follower, execution_id: str, afte
         await asyncio.gather(printed, happened, return_exceptions=True)
 
 
-async def _happens(follower: Follower, execution_id: str) -> None:
+async def _happens(follower: _Follower, execution_id: str) -> None:
     loop = asyncio.get_running_loop()
     until = loop.time() + LOOK_SECONDS  # however many events other executions have
     while (left := until - loop.time()) > 0 and await follower.wait(left):

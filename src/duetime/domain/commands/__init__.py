@@ -16,6 +16,7 @@ from duetime.domain.commands.alerts import (
 from duetime.domain.commands.base import Command
 from duetime.domain.commands.channels import PutChannel, ReencryptChannel, RemoveChannel
 from duetime.domain.commands.circuits import CloseCircuit, CountEnds, TakeProbe
+from duetime.domain.commands.events import AddEvents, PruneEvents
 from duetime.domain.commands.executions import (
     AddExecution,
     CancelExecution,
@@ -75,13 +76,14 @@ from duetime.domain.commands.tenants import (
 from duetime.domain.commands.together import Carried, OnFinish, WithNotifications
 
 __all__ = [
-    "AddExecution", "AddKey", "AddSilence", "AddSubscription", "ApplyAlerts", "BeatWorkers", "CancelExecution",
-    "CancelJob", "Carried", "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds", "CreateJobs",
-    "FenceNodes", "FenceShards", "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord", "JoinWorker", "NewJob",
-    "NewKey", "OnFinish", "PauseJob", "Prune", "PruneAudit", "PurgeJob", "PutAlertRule", "PutChannel", "PutConnection",
-    "RecountJobs", "Redrive", "Reencrypt", "ReencryptChannel", "ReencryptConnection", "Release", "RemoveAlertRule",
-    "RemoveChannel", "RemoveConnection", "RemoveSilence", "RemoveSubscription", "ReportNode", "ResumeJob", "RevokeKey",
-    "RollUpStatistics", "RotateSigningKey", "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs",
-    "SweepLimits", "Swept", "SweptRows", "TakeAlerts", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory",
-    "Trimmed", "WithNotifications", "WriteStatistics",
+    "AddEvents", "AddExecution", "AddKey", "AddSilence", "AddSubscription", "ApplyAlerts", "BeatWorkers",
+    "CancelExecution", "CancelJob", "Carried", "ChangeJob", "ClaimExecutions", "CloseCircuit", "Command", "CountEnds",
+    "CreateJobs", "FenceNodes", "FenceShards", "FenceWorkers", "Finish", "Fire", "Fired", "IdempotencyRecord",
+    "JoinWorker", "NewJob", "NewKey", "OnFinish", "PauseJob", "Prune", "PruneAudit", "PruneEvents", "PurgeJob",
+    "PutAlertRule", "PutChannel", "PutConnection", "RecountJobs", "Redrive", "Reencrypt", "ReencryptChannel",
+    "ReencryptConnection", "Release", "RemoveAlertRule", "RemoveChannel", "RemoveConnection", "RemoveSilence",
+    "RemoveSubscription", "ReportNode", "ResumeJob", "RevokeKey", "RollUpStatistics", "RotateSigningKey",
+    "SaveProgress", "StartNode", "StopNode", "SweepCounters", "SweepJobs", "SweepLimits", "Swept", "SweptRows",
+    "TakeAlerts", "TakeProbe", "TakeRequests", "TouchKeys", "TrimHistory", "Trimmed", "WithNotifications",
+    "WriteStatistics",
 ]  # fmt: skip

@@ -146,6 +146,7 @@ class Reencrypt(Command[int], frozen=True):
 class Swept(msgspec.Struct, frozen=True):
     removed: int
     last_job_id: str | None  # the last job that was read; None: there are no more
+    jobs: tuple[tuple[str, str], ...] = ()  # (id, tenant) of the removed jobs, without notifications
 
 
 class SweepJobs(Command[Swept], frozen=True):

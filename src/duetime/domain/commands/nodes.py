@@ -42,8 +42,8 @@ class StopNode(Command[None], frozen=True):
     node: int
 
 
-class FenceNodes(Command[None], frozen=True):
-    """Fence expired nodes (or workers): their claims have expired. Returns None.
+class FenceNodes(Command[list[int]], frozen=True):
+    """Fence expired nodes (or workers): their claims have expired. Returns those that were alive until now.
 
     No Fire, ClaimExecutions or FenceShards of these nodes is committed after this. A result still counts as long as its
     execution is RUNNING with that attempt and token.

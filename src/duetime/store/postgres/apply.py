@@ -22,6 +22,7 @@ from duetime.store.postgres.on_channels import ChannelCommands
 from duetime.store.postgres.on_circuits import CircuitCommands
 from duetime.store.postgres.on_connections import ConnectionCommands
 from duetime.store.postgres.on_due import DueCommands
+from duetime.store.postgres.on_events import EventCommands
 from duetime.store.postgres.on_executions import ExecutionCommands
 from duetime.store.postgres.on_housekeeping import HousekeepingCommands
 from duetime.store.postgres.on_identity import IdentityCommands
@@ -41,7 +42,7 @@ class Applier:
             self, jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), ChannelCommands(statements),
             CircuitCommands(statements), HousekeepingCommands(statements), AlertCommands(statements, jobs),
-            StatisticsCommands(statements),
+            StatisticsCommands(statements), EventCommands(statements),
         )  # fmt: skip
 
     async def apply(

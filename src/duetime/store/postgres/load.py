@@ -192,6 +192,10 @@ class Load:
         jobs = [(*key, SLOT, value) for key, value in sorted(self._job_totals.items()) if value]
         await self._copy("job_totals", ("tenant", "status", "slot", "value"), jobs)
 
+    async def begin_events(self, number: int) -> None:
+        """Goes on with the numbers of events after those of the source, whose events are not copied."""
+        await self._rows("begin_events", number=number)
+
     async def list_facts(self) -> Facts:
         rows = await self._rows("list_facts", nodes=list(self._nodes.values()))
         facts: Facts = {name: int(count) for name, count in rows}

@@ -57,13 +57,13 @@ class HousekeepingCommands:
                 self._db.moved[tenant, state, day] -= count
         jobs = sorted({*delivered, *over})
         rows = await self._db.rows("sweep_jobs", jobs=jobs, tag=EVENT_TAG) if jobs else []
+        removed = tuple((row["id"], row["tenant"]) for row in rows if not row["is_notification"])
         if rows:
             self._db.make_room(loads([row["tenant"] for row in rows], [row["size"] for row in rows], -1))
             for (tenant, status), number in Counter((row["tenant"], row["status"]) for row in rows).items():
                 self._db.count_jobs(tenant, status, None, number)
-            removed = [(row["id"], row["tenant"]) for row in rows if not row["is_notification"]]
             self._db.pending.entries.extend(sweep_entries(removed, command.now))
-        return c.Swept(len(rows), page["last"] if page["number"] == command.limit else None)
+        return c.Swept(len(rows), page["last"] if page["number"] == command.limit else None, removed)
 
     async def sweep_limits(self, command: c.SweepLimits) -> c.SweptRows:
         tenant, user_id, name = command.after

@@ -21,8 +21,9 @@ class NodeCommands:
         await self.fence_nodes(c.FenceNodes(command.now, (command.node,)))
         await self._db.run("remove_node_report", node=command.node)
 
-    async def fence_nodes(self, command: c.FenceNodes) -> None:
-        await self._db.run("fence_nodes", nodes=command.nodes, now=command.now)
+    async def fence_nodes(self, command: c.FenceNodes) -> list[int]:
+        rows = await self._db.rows("fence_nodes", nodes=command.nodes, now=command.now)
+        return sorted(row[0] for row in rows)
 
     async def fence_workers(self, command: c.FenceWorkers) -> list[int]:
         beats = dict(command.workers)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, cast
 import asyncpg
 
 from duetime.domain.capacity import UNBOUNDED, Capacity
-from duetime.domain.commands import Command
+from duetime.domain.commands import AddEvents, Command
 from duetime.domain.execution import Claim
 from duetime.domain.ids import SHARDS, instant_of, is_id
 from duetime.domain.lease import Writes
@@ -25,6 +25,7 @@ from duetime.store.filtering import Sql
 from duetime.store.postgres import faults, filters
 from duetime.store.postgres.blocks import Statement, load_blocks, statement
 from duetime.store.postgres.connections import PLANS, Address, Connections, Connector
+from duetime.store.postgres.on_events import values_of
 from duetime.store.postgres.schema import migrate
 from duetime.store.postgres.writer import MOST_WAITING, WRITER_CONNECTIONS, Writer
 from duetime.store.reads import StoreReads, single
@@ -61,6 +62,7 @@ class PostgresStore(StoreReads[Connections, Statement]):
         self._people_reads = Connections(readers, people - own, op_timeout_seconds, shared=True)
         self._own_reads = Connections(readers, own, op_timeout_seconds) if own else self._people_reads
         self._sql = load_blocks("reads.sql")
+        self._add_events_block = load_blocks("events.sql")["add_events"]
         self._writer.on_read_only(self._leave_readers)
 
     async def start(self) -> None:
@@ -80,7 +82,15 @@ class PostgresStore(StoreReads[Connections, Statement]):
         await self._people_reads.close()
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
+        if len(commands) == 1 and isinstance(commands[0], AddEvents):
+            return [await self._add_events(commands[0])]
         return await self._writer.submit(commands) if commands else []
+
+    async def _add_events(self, command: AddEvents) -> int | None:
+        """Appends a page in one statement that commits by itself: the lock on the head ends with it, even if this node
+        stands still meanwhile. A group commit would hold the lock until its last command is applied."""
+        rows = await self._fetch(self._own_reads, self._add_events_block, values_of(command))
+        return int(rows[0][0]) if rows else None
 
     async def list_due_timers(
         self, until: int, limit: int, after: Place | None = None, shards: Sequence[int] | None = None,
@@ -175,6 +185,9 @@ class PostgresStore(StoreReads[Connections, Statement]):
         self._engine_reads.drop_idle()
         self._own_reads.drop_idle()
         self._people_reads.drop_idle()
+
+    def _list(self, values: Sequence[str]) -> list[str]:
+        return list(values)
 
     def _statement(self, sql: str) -> Statement:
         return statement(sql)

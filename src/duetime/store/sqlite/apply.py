@@ -18,6 +18,7 @@ from duetime.store.sqlite.on_channels import ChannelCommands
 from duetime.store.sqlite.on_circuits import CircuitCommands
 from duetime.store.sqlite.on_connections import ConnectionCommands
 from duetime.store.sqlite.on_due import DueCommands
+from duetime.store.sqlite.on_events import EventCommands
 from duetime.store.sqlite.on_executions import ExecutionCommands
 from duetime.store.sqlite.on_housekeeping import HousekeepingCommands
 from duetime.store.sqlite.on_identity import IdentityCommands
@@ -36,7 +37,7 @@ class Applier:
             self, self._jobs, DueCommands(statements), ExecutionCommands(statements), NodeCommands(statements),
             IdentityCommands(statements), ConnectionCommands(statements), ChannelCommands(statements),
             CircuitCommands(statements), HousekeepingCommands(statements), AlertCommands(statements, self._jobs),
-            StatisticsCommands(statements),
+            StatisticsCommands(statements), EventCommands(statements),
         )  # fmt: skip
 
     def apply(self, command: c.Command) -> Any:

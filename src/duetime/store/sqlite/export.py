@@ -69,6 +69,10 @@ class Export:
     def count_rows(self) -> int:
         return int(self._value("count_rows"))
 
+    def get_event_head(self) -> int:
+        """Returns the number of the last page of events."""
+        return int(self._value("get_event_head"))
+
     def list_days(self) -> list[int]:
         """Returns the UTC days that have executions."""
         days: list[int] = []

@@ -42,19 +42,20 @@ class HousekeepingCommands:
                 self._db.remove_executions(ids)
         over = self._db.rows("list_to_sweep", before=command.before, **here)
         rows = list({row[0]: row for row in delivered + over}.values())
-        if rows:
-            self._remove(rows, command.now)
-        return c.Swept(len(rows), last if number == command.limit else None)
+        removed = self._remove(rows, command.now) if rows else ()
+        return c.Swept(len(rows), last if number == command.limit else None, removed)
 
-    def _remove(self, rows: Sequence[tuple[Any, ...]], now: int) -> None:
+    def _remove(self, rows: Sequence[tuple[Any, ...]], now: int) -> tuple[tuple[str, str], ...]:
+        """Returns (id, tenant) of the removed jobs, without notifications."""
         ids = page([row[0] for row in rows])
         for name in ("sweep_links", "drop_watched", "sweep_timers", "sweep_jobs"):
             self._db.run(name, jobs=ids)
         self._db.make_room(loads([row[1] for row in rows], [row[2] for row in rows], -1))
         for (tenant, status), number in Counter((row[1], row[4]) for row in rows).items():
             self._db.count_jobs(tenant, status, None, number)
-        removed = [(job_id, tenant) for job_id, tenant, _, is_notification, _ in rows if not is_notification]
+        removed = tuple((job_id, tenant) for job_id, tenant, _, is_notification, _ in rows if not is_notification)
         self._db.entries.extend(sweep_entries(removed, now))
+        return removed
 
     def sweep_limits(self, command: c.SweepLimits) -> c.SweptRows:
         tenant, user_id, name = command.after

@@ -21,9 +21,10 @@ class NodeCommands:
         self._db.run("stop_node", node=command.node, now=command.now)
         self._db.run("remove_node_report", node=command.node)
 
-    def fence_nodes(self, command: c.FenceNodes) -> None:
-        self._db.run("fence_nodes", nodes=page(command.nodes), now=command.now)
+    def fence_nodes(self, command: c.FenceNodes) -> list[int]:
+        fenced = self._db.rows("fence_nodes", nodes=page(command.nodes), now=command.now)
         self._db.run("fence_workers", nodes=page(command.nodes))
+        return sorted(row[0] for row in fenced)
 
     def fence_workers(self, command: c.FenceWorkers) -> list[int]:
         fenced = sorted(row[0] for row in self._db.rows("fence_silent_workers", workers=page(command.workers)))

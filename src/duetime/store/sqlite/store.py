@@ -182,6 +182,9 @@ class SqliteStore(StoreReads[Reads, str]):
     def on_commit(self, call: Callable[[int, float], None]) -> None:
         self._writer.on_commit = call
 
+    def _list(self, values: Sequence[str]) -> str:
+        return page(values)
+
     def _statement(self, sql: str) -> str:
         return sql
 

@@ -14,7 +14,8 @@ WITH locked AS MATERIALIZED (
     SELECT id FROM nodes WHERE id = ANY (:nodes::integer[]) AND ended_at IS NULL ORDER BY id FOR NO KEY UPDATE
 ),
 workers AS (DELETE FROM workers AS w USING locked AS l WHERE w.node = l.id)
-UPDATE nodes AS n SET ended_at = :now::bigint FROM locked AS l WHERE n.id = l.id AND n.ended_at IS NULL;
+UPDATE nodes AS n SET ended_at = :now::bigint FROM locked AS l WHERE n.id = l.id AND n.ended_at IS NULL
+RETURNING n.id;
 
 -- name: fence_workers
 -- A running heartbeat has locked the worker's row: this waits for it, and then the number of beats differs.

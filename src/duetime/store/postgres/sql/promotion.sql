@@ -97,6 +97,11 @@ UNION ALL SELECT 'audit checkpoints', count(*) FROM audit_checkpoints WHERE chai
 UNION ALL SELECT CASE WHEN tenant = '' THEN 'total of ' ELSE 'counter ' END || name, sum(value)::bigint
 FROM counters GROUP BY 1 HAVING sum(value) <> 0;
 
+-- name: begin_events
+-- Events are not copied: whoever resumes from one of the source is told that events may be missing.
+WITH head AS (UPDATE event_head SET number = greatest(number, :number::bigint))
+UPDATE event_prune SET number = greatest(number, :number::bigint);
+
 -- name: list_soonest
 SELECT due_at, encode(uuid_send(job), 'hex') FROM timers WHERE due_at IS NOT NULL ORDER BY due_at, job LIMIT 5;
 

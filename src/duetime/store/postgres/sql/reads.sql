@@ -301,3 +301,13 @@ SELECT json_build_array(scheduled_at, started_at, ended_at, state, trigger)::tex
     WHERE job = :job::uuid AND scheduled_at >= :since::bigint AND scheduled_at < :until::bigint
       AND state IS NOT NULL AND state <> 'SKIPPED'
     ORDER BY scheduled_at DESC, extra DESC LIMIT :limit::bigint) AS e;
+
+-- name: list_events
+SELECT json_build_array((SELECT number FROM event_head), (SELECT number FROM event_prune), coalesce((
+    SELECT json_agg(json_build_array(number, tenant, events::json)) FROM (
+        SELECT number, tenant, events FROM events
+        WHERE tenant = ANY (:tenants::text[]) AND number > :after::bigint AND number <= (
+            SELECT max(number) FROM (
+                SELECT DISTINCT number FROM events WHERE tenant = ANY (:tenants::text[]) AND number > :after::bigint
+                ORDER BY number LIMIT :limit::bigint) AS pages)
+        ORDER BY number, tenant) AS e), '[]'))::text AS row;

@@ -7,6 +7,9 @@ SELECT (SELECT count(*) FROM jobs) + (SELECT count(*) FROM timers) + (SELECT cou
      + (SELECT count(*) FROM statistics) + (SELECT count(*) FROM alert_rules) + (SELECT count(*) FROM alerts) + (SELECT count(*) FROM silences)
      + (SELECT count(*) FROM audit_links) + (SELECT count(*) FROM audit_checkpoints);
 
+-- name: get_event_head
+SELECT number FROM event_head;
+
 -- name: get_first_from
 -- Ids begin with their instant: the days of history are found without reading all of it.
 SELECT min(id) FROM executions WHERE id >= :id;

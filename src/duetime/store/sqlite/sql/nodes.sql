@@ -14,7 +14,8 @@ INSERT INTO nodes (name, started_at) VALUES (:name, :now) RETURNING id;
 UPDATE nodes SET ended_at = :now WHERE id = :node;
 
 -- name: fence_nodes
-UPDATE nodes SET ended_at = :now WHERE id IN (SELECT value FROM json_each(:nodes)) AND ended_at IS NULL;
+UPDATE nodes SET ended_at = :now WHERE id IN (SELECT value FROM json_each(:nodes)) AND ended_at IS NULL
+RETURNING id;
 
 -- name: fence_workers
 DELETE FROM workers WHERE node IN (SELECT value FROM json_each(:nodes));

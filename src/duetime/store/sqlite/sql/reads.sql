@@ -297,3 +297,14 @@ SELECT json_array(scheduled_at, started_at, ended_at, state, trigger) AS row FRO
 WHERE job = unhex(:job, '-') AND scheduled_at >= :since AND scheduled_at < :until
   AND state NOT IN ('QUEUED', 'RUNNING', 'RETRYING', 'SKIPPED')
 ORDER BY scheduled_at DESC, extra DESC LIMIT :limit;
+
+-- name: list_events
+SELECT json_array((SELECT number FROM event_head), (SELECT number FROM event_prune), json((
+    SELECT json_group_array(json_array(number, tenant, json(events))) FROM (
+        SELECT number, tenant, events FROM events
+        WHERE tenant IN (SELECT value FROM json_each(:tenants)) AND number > :after AND number <= (
+            SELECT max(number) FROM (
+                SELECT DISTINCT number FROM events
+                WHERE tenant IN (SELECT value FROM json_each(:tenants)) AND number > :after
+                ORDER BY number LIMIT :limit))
+        ORDER BY number, tenant)))) AS row;
