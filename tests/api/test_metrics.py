@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import secrets
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from metrics import exposition
 from metrics.scene import samples_of
 from patience import PATIENCE_SECONDS
 
-TOKEN = "a-token-of-the-metrics"
+TOKEN = secrets.token_hex(16)
 PROTOBUF = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
 
 

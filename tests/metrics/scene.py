@@ -9,6 +9,8 @@ from duetime.domain.capacity import Capacity, Load
 from duetime.ports.usage import LogUsage, PoolUsage, StoreUsage
 from duetime.telemetry.emitted import Emitted
 from duetime.telemetry.hub import Telemetry
+from duetime.telemetry.prometheus import text
+from duetime.telemetry.prometheus.families import AnyFamily
 from duetime.telemetry.prometheus.metrics import Metrics
 from duetime.telemetry.readings import DUE, QUEUED, RECORDING, EngineReadings, Readings, StoreTotals
 
@@ -69,9 +71,14 @@ class Scene:
         return samples_of(self.text())
 
 
-def samples_of(text: str) -> Samples:
+def lines_of(family: AnyFamily) -> Samples:
+    """Returns the series of one family, as its text has them."""
+    return samples_of(text.encode([family.collect()]).decode())
+
+
+def samples_of(exposed: str) -> Samples:
     found: Samples = {}
-    for family in text_string_to_metric_families(text):
+    for family in text_string_to_metric_families(exposed):
         for sample in family.samples:
             shown = ",".join(f'{name}="{value}"' for name, value in sorted(sample.labels.items()))
             name = f"{sample.name}{{{shown}}}" if shown else sample.name

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 import struct
+from types import SimpleNamespace
 
+import prometheus_client
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from duetime.domain.histogram import Histogram, bucket_of
 from duetime.telemetry.emitted import LoopLagged
-from duetime.telemetry.prometheus import protobuf
-from duetime.telemetry.prometheus.families import PENDING, Distribution, Durations
+from duetime.telemetry.prometheus import protobuf, text
+from duetime.telemetry.prometheus.families import PENDING, Counter, Distribution, Durations, Gauge
 from metrics import exposition
-from metrics.scene import Scene, samples_of
+from metrics.scene import Scene, lines_of, samples_of
 
 SPAN = range(-2, 3)
 
@@ -24,10 +28,11 @@ def test_classic_buckets_are_cumulative_and_their_bounds_belong_to_them() -> Non
     lag = Distribution("lag_seconds", "Help.", exponents=SPAN)
     for seconds in (0.0, 0.25, 0.2500001, 1.0, 4.0, 9.0):
         lag.of().observe(seconds)
-    buckets = {s.labels["le"]: s.value for s in lag.collect().samples if s.name.endswith("_bucket")}
-    assert buckets == {"0.25": 2, "0.5": 3, "1.0": 4, "2.0": 4, "4.0": 5, "+Inf": 6}
-    rest = {s.name: s.value for s in lag.collect().samples if not s.name.endswith("_bucket")}
-    assert rest == {"duetime_lag_seconds_count": 6, "duetime_lag_seconds_sum": pytest.approx(14.5000001)}
+    found = lines_of(lag)
+    assert found.pop("duetime_lag_seconds_sum") == pytest.approx(14.5000001)
+    assert found.pop("duetime_lag_seconds_count") == 6
+    buckets = {"0.25": 2, "0.5": 3, "1.0": 4, "2.0": 4, "4.0": 5, "+Inf": 6}
+    assert found == {f'duetime_lag_seconds_bucket{{le="{le}"}}': count for le, count in buckets.items()}
 
 
 @pytest.mark.parametrize("exponent", range(-10, 13))
@@ -35,14 +40,14 @@ def test_a_value_a_hair_above_a_bound_is_not_counted_below_it(exponent: int) -> 
     family = Distribution("x_seconds", "Help.", exponents=[exponent])
     family.of().observe(2.0**exponent)
     family.of().observe(math.nextafter(2.0**exponent, math.inf))
-    assert [s.value for s in family.collect().samples if s.name.endswith("_bucket")] == [1, 2]
+    assert [value for name, value in lines_of(family).items() if "_bucket" in name] == [1, 2]
 
 
 def test_observations_are_the_same_whether_they_were_put_into_buckets_early_or_late() -> None:
     lag = Distribution("lag_seconds", "Help.", exponents=SPAN)
     for _ in range(PENDING + 10):
         lag.of().observe(0.3)
-    assert [s.value for s in lag.collect().samples if s.name.endswith("_count")] == [PENDING + 10]
+    assert lines_of(lag)["duetime_lag_seconds_count"] == PENDING + 10
 
 
 @given(st.lists(st.integers(0, 10_000_000), max_size=50))
@@ -83,7 +88,7 @@ def test_a_native_histogram_says_its_schema_and_what_counts_as_zero() -> None:
 def test_the_scraper_chooses_the_form() -> None:
     scene = Scene()
     kind, _ = scene.metrics.render(scene.readings)
-    assert kind.startswith("text/plain; version=0.0.4")
+    assert kind == CONTENT_TYPE_PLAIN_0_0_4
     for accept in ("application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5", "*/*"):
         assert scene.metrics.render(scene.readings, accept)[0] == kind
     wanted = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,*/*;q=0.1"
@@ -116,7 +121,31 @@ def test_the_decoder_is_not_the_encoder() -> None:
     metric = exposition.message(family[4][0])
     assert exposition.labels(metric) == {"a": "b"}
     registry = CollectorRegistry()
-    from prometheus_client import Gauge
-
-    Gauge("x", "h", ["a"], registry=registry).labels("b").set(1.5)
+    prometheus_client.Gauge("x", "h", ["a"], registry=registry).labels("b").set(1.5)
     assert protobuf.encode(registry.collect()) == bytes([len(data)]) + data
+
+
+def test_the_text_is_that_of_prometheus_client() -> None:
+    """With every kind and odd values. Byte by byte, except large numbers: they differ in form only."""
+    odd = 'a"b\\c\nd'
+    gauge, counter = Gauge("g", f"Help {odd}.", ["a"]), Counter("c", "Help.", ["a"])
+    for number, value in enumerate((0, -1.5, 0.001, math.inf, -math.inf, math.nan, 12345.678)):
+        gauge.set(value, f"{odd}{number}")
+        counter.add(abs(value), f"{odd}{number}")
+    plain = Gauge("plain", "Help.")
+    plain.set(3)
+    metrics = [gauge.collect(), counter.collect(), plain.collect()]
+    assert text.encode(metrics) == generate_latest(SimpleNamespace(collect=lambda: metrics))
+    plain.set(1e300)
+    assert lines_of(plain) == {"duetime_plain": 1e300}
+
+
+def test_a_histogram_has_the_text_of_prometheus_client() -> None:
+    registry = CollectorRegistry()
+    theirs = prometheus_client.Histogram("duetime_x_seconds", "Help.", ["a"], buckets=(0.25, 0.5, 1), registry=registry)
+    ours = Distribution("x_seconds", "Help.", ["a"], exponents=range(-2, 1))
+    for value in (0.1, 0.25, 0.3, 2.0):
+        theirs.labels("b").observe(value)
+        ours.of("b").observe(value)
+    created = re.compile(r"^(# \w+ )?duetime_x_seconds_created.*\n", re.MULTILINE)
+    assert lines_of(ours) == samples_of(created.sub("", generate_latest(registry).decode()))

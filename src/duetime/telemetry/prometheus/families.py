@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from prometheus_client.metrics_core import Metric
 
-from duetime.domain.histogram import STEPS, Histogram, cumulative, upper_bound
+from duetime.domain.histogram import STEPS, Histogram, upper_bound
 from duetime.domain.instants import SECOND
 
 OTHER = "other"
@@ -136,21 +136,12 @@ class Shape:
 
 
 class HistogramMetric(Metric):
-    """A histogram in both forms: the samples are its classic buckets, the shapes its native ones."""
+    """A histogram with its buckets as they are: each form of exposition makes of them what it needs."""
 
     def __init__(self, name: str, help: str, exponents: Sequence[int]) -> None:
         super().__init__(name, help, "histogram")
         self.exponents = exponents
         self.shapes: list[Shape] = []
-
-    def add(self, shape: Shape) -> None:
-        self.shapes.append(shape)
-        counts = cumulative(shape.buckets, shape.zero, self.exponents)
-        for exponent, count in zip(self.exponents, counts, strict=True):
-            self.add_sample(f"{self.name}_bucket", shape.labels | {"le": repr(2.0**exponent)}, count)
-        self.add_sample(f"{self.name}_bucket", shape.labels | {"le": "+Inf"}, shape.count)
-        self.add_sample(f"{self.name}_count", shape.labels, shape.count)
-        self.add_sample(f"{self.name}_sum", shape.labels, shape.sum)
 
 
 class Observations:
@@ -207,10 +198,10 @@ class Distribution(Family[Observations]):
     def _new(self) -> Observations:
         return Observations()
 
-    def collect(self) -> Metric:
+    def collect(self) -> HistogramMetric:
         metric = HistogramMetric(self.name, self.help, self._exponents)
         for values, observations in self._series.items():
-            metric.add(observations.shape(self._named(values)))
+            metric.shapes.append(observations.shape(self._named(values)))
         return metric
 
 
@@ -229,11 +220,11 @@ class Durations(Family[Histogram]):
     def _new(self) -> Histogram:
         return Histogram()
 
-    def collect(self) -> Metric:
+    def collect(self) -> HistogramMetric:
         metric = HistogramMetric(self.name, self.help, self._exponents)
         for values, it in self._series.items():
             shape = Shape(self._named(values), it.zero, it.total / SECOND, it.buckets, LEAST_MS_EXPONENT)
-            metric.add(shape)
+            metric.shapes.append(shape)
         return metric
 
 

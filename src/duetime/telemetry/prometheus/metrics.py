@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
 from prometheus_client.metrics_core import Metric
 
 from duetime.telemetry.hub import Telemetry
-from duetime.telemetry.prometheus import protobuf
+from duetime.telemetry.prometheus import protobuf, text
 from duetime.telemetry.prometheus.api import ApiMetrics
 from duetime.telemetry.prometheus.attempts import AttemptMetrics
 from duetime.telemetry.prometheus.cluster import ClusterMetrics
@@ -52,7 +51,7 @@ class Metrics:
         self.node.set(readings)
         if protobuf.MEDIA_TYPE in accept:
             return protobuf.CONTENT_TYPE, protobuf.encode(self.collect())
-        return CONTENT_TYPE_PLAIN_0_0_4, generate_latest(self)
+        return text.CONTENT_TYPE, text.encode(self.collect())
 
     def collect(self) -> Iterator[Metric]:
         for family in self.families():
