@@ -11,6 +11,7 @@ from duetime.assembly import make_traces
 from duetime.domain.sampling import NOTHING, Sampling
 from duetime.settings import BadSetting
 from duetime.settings.loading import load
+from duetime.telemetry import otlp
 from duetime.telemetry.emitted import AttemptsEnded, Written
 from duetime.telemetry.hub import Telemetry
 
@@ -49,7 +50,10 @@ def test_a_node_without_opentelemetry_runs_and_says_so(monkeypatch: pytest.Monke
 
 
 def test_a_setting_that_the_exporter_refuses_does_not_prevent_the_start(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_COMPRESSION", "s3cret")
+    def refuse(*_: str) -> None:
+        raise ValueError("'s3cret' is not a valid Compression")
+
+    monkeypatch.setattr(otlp, "open_collector", refuse)
     with capture_logs() as lines:
         made = make_traces(load({}, {"OTEL_EXPORTER_OTLP_ENDPOINT": URL}), Telemetry())
     assert made == (NOTHING, None)
