@@ -234,6 +234,20 @@ async def test_a_request_has_a_span_that_is_linked_to_the_callers(tmp_path: Path
     assert span.trace_id == str(span.attributes["duetime.job.id"]).replace("-", "")
 
 
+def test_the_repeat_of_a_request_created_nothing():
+    spans: list[Span] = []
+    telemetry = Telemetry()
+    Traces(telemetry, Sampling.of(1), spans.extend, lambda: NOW)
+    token = incoming.set(Incoming(NOW, "POST", "/api/v1/jobs", "r-1", None))
+    try:
+        telemetry.emit(Written([c.CreateJobs(NOW, (new_job(),))], ["the first response"], 0.0))
+        assert spans == []
+        telemetry.emit(Written([c.CreateJobs(NOW, (new_job(),))], [None], 0.0))
+        assert [span.name for span in spans] == ["request"]
+    finally:
+        incoming.reset(token)
+
+
 async def test_a_caller_that_traces_gets_few_spans_a_second_beyond_the_sampled_ones(tmp_path: Path):
     assert len(await create(tmp_path, 0, 3 * MOST_ASKED, CALLER)) == MOST_ASKED
     assert await create(tmp_path / "b", 0, 5, CALLER._replace(is_sampled=False)) == []

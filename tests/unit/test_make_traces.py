@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -14,6 +15,7 @@ from duetime.settings.loading import load
 from duetime.telemetry import otlp
 from duetime.telemetry.emitted import AttemptsEnded, Written
 from duetime.telemetry.hub import Telemetry
+from patience import PATIENCE_SECONDS
 
 URL = "http://127.0.0.1:4318"
 
@@ -71,3 +73,8 @@ def test_a_url_of_no_collector_is_refused_and_not_shown(url: str):
         load({}, {"DUETIME_OTEL_EXPORTER_OTLP_ENDPOINT": url})
     assert "OTEL_EXPORTER_OTLP_ENDPOINT" in str(refused.value)
     assert "s3cret" not in str(refused.value)
+
+
+def test_opentelemetry_is_not_imported_without_a_collector():
+    code = "import sys, duetime.node; sys.exit(any(name.startswith('opentelemetry') for name in sys.modules))"
+    subprocess.run([sys.executable, "-c", code], timeout=PATIENCE_SECONDS, check=True)
