@@ -78,7 +78,7 @@ ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
 }
 
 # Responses that omit default values
-LEAVING_OUT = {"Assignment", "Health", "Polled", "Problem", "Readiness", "Reported"}
+LEAVING_OUT = {"Assignment", "Health", "Polled", "Problem", "Reported"}
 # UUIDs in responses, as in parameters of the same names
 IDS = ("job_id", "execution_id", "subscription_id", "silence_id", "alert_id")
 
