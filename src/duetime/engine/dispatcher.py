@@ -17,7 +17,8 @@ from duetime.domain.endpoints import NOTICES, needs_worker
 from duetime.domain.execution import Claim
 from duetime.domain.fairness import endpoint_share, memory_share
 from duetime.domain.job import HttpJob
-from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
+from duetime.engine.claim_counts import EndpointQueue
+from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue
 from duetime.engine.rate_limiter import RateLimiter
 from duetime.ports.executor import NotSent, always
 from duetime.settings.table import DEFAULTS

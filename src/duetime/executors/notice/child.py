@@ -49,7 +49,7 @@ def _send(order: Order) -> Reply:
     jail.close()
     is_sent = False
     try:
-        read = url_to_dict(order.url)
+        read = url_to_dict(order.url)  # type: ignore[no-untyped-call]
         if read is not None and read["schema"] not in order.schemes:
             return Reply(False, f"use {read['schema']}://")
         plugin = None if read is None else apprise.Apprise.instantiate(read, asset=asset)
