@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import ssl
 import sys
@@ -199,7 +200,7 @@ async def test_a_cancelled_attempt_kills_its_child(sender: AppriseSender, target
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert running.cancelled()
-    assert child.returncode is not None
+    assert child.returncode == -signal.SIGKILL
 
 
 async def test_the_sockets_of_a_message_are_closed_after_it(sender: AppriseSender, target: Hostile):

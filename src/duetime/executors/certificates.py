@@ -27,7 +27,7 @@ DAY_SECONDS = 86_400.0
 AGAIN_SECONDS = 3600.0  # after a handshake that failed
 PAUSE_SECONDS = 30.0  # between two looks for origins that are due
 MOST_A_LOOK = 32
-HANDSHAKE_SECONDS = 5.0
+HANDSHAKE_SECONDS = 3.0  # to connect, and as much for the handshake as a whole
 
 Origin = tuple[str, str, int]  # tenant, host, port
 Resolve = Callable[[str, str], Awaitable[Sequence[str]]]  # a name, for a tenant, to checked addresses
