@@ -143,6 +143,10 @@ def test_users_can_not_create_notices(person: Person) -> None:
     batch = person.client.request("POST", "/jobs:batch", [NOTICE, {**NOTICE, "payload": {"url": "http_request"}}])
     assert (batch.json()["created"], batch.json()["refused_count"]) == ([], 2)
     assert ONLY_DUETIME in batch.json()["refused"][0]["message"]
+    lines = b"\n".join(json.dumps(NOTICE).encode() for _ in range(3))
+    batch = person.client.post("/jobs:batch", lines, content_type="application/x-ndjson")
+    assert (batch.json()["created"], batch.json()["refused_count"]) == ([], 3)
+    assert ONLY_DUETIME in batch.json()["refused"][0]["message"]
 
 
 def test_users_can_not_change_notices_or_make_jobs_into_them(person: Person, box: Inbox) -> None:

@@ -187,6 +187,15 @@ async def test_a_service_that_is_not_listed_never_starts_a_child(url: str, monke
     assert "is not a service that alerts can be sent to here" in (outcome.error_message or "")
 
 
+async def test_the_child_itself_refuses_a_service_that_is_not_listed(service: Service):
+    outcome = await send(f"xml://127.0.0.2:{service.port}/ok", schemes=frozenset({"json"}))
+    assert outcome.error_type is ErrorType.BLOCKED_TARGET
+    assert outcome.error_message == (
+        "The service tried to use xml://, which no alert channel may. The message was not sent."
+    )
+    assert not service.connections
+
+
 _TRIALS = """
 import ctypes, json, os, shutil, socket, subprocess, sys, syslog, tempfile, urllib.request
 from duetime.executors.notice.jail import Jail, python_folders
