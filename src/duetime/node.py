@@ -223,6 +223,8 @@ class Node:
 
     async def _start_watching(self) -> None:
         self.certificates.start()
+        for problem in self._direct_sender.list_problems():
+            log.warning(problem)
         if self.direct_alerts.is_on or self._settings.heartbeat_url:
             await self._store_watch.start()
         if self._settings.heartbeat_url:

@@ -106,6 +106,7 @@ class World:
             "circuit": [it["circuit"] for it in client.get("/circuits").json()["circuits"]],
         }
         assert client.put("/connections/a%20database", {"url": DATABASE}).status == 200
+        assert client.put("/alert-channels/a%20database", {"url": self.url}).status == 200
         for known in client.get("/subscriptions").json()["subscriptions"]:  # a tenant may have several
             assert client.delete(f"/subscriptions/{known['subscription_id']}").status == 200
         subscription = client.post("/subscriptions", {"url": "https://told.example", "events": ["job.resumed"]})
@@ -210,6 +211,8 @@ class Asker:
             mended["worker_id"] = self._world.worker
         if job.keys() == {"url"}:
             mended["url"] = DATABASE
+        if job.keys() == {"url", "kind"} and rng.random() < share:
+            mended |= {"url": self._world.url, "kind": "webhook"}
         if job.keys() == {"url", "events"} and rng.random() < share:
             mended["url"] = self._world.url
         return mended

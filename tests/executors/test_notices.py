@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
 import ssl
 import sys
@@ -199,7 +200,7 @@ async def test_a_cancelled_attempt_kills_its_child(sender: AppriseSender, target
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     assert running.cancelled()
-    assert child.returncode is not None
+    assert child.returncode == -signal.SIGKILL
 
 
 async def test_the_sockets_of_a_message_are_closed_after_it(sender: AppriseSender, target: Hostile):
@@ -210,6 +211,22 @@ async def test_the_sockets_of_a_message_are_closed_after_it(sender: AppriseSende
 
 def test_the_services_are_those_of_apprise_that_only_send_http():
     assert web_schemes() == WEB
+
+
+async def test_a_url_as_a_service_shows_it_is_read_by_apprise():
+    """Discord's; its name has no address here, so nothing leaves this machine."""
+
+    async def no_names(host: str) -> list[str]:
+        asked.append(host)
+        return []
+
+    asked: list[str] = []
+    sender = AppriseSender(lookup=no_names)
+    outcome = await send(sender, f"https://discord.com/api/webhooks/123456789012345678/{'t' * 68}")
+    await sender.stop()
+    assert (outcome.error_type, asked) == (ErrorType.DNS_ERROR, ["discord.com"])
+    outcome = await send(sender, f"https://nobody.example/{TOKEN}")
+    assert outcome.error_message == "apprise can't read the URL of this channel. Nothing was sent."
 
 
 @pytest.mark.parametrize("url", ["syslog://", "dbus://", "mqtt://host", "irc://host", "file:///x", "config://x", "x"])

@@ -11,11 +11,13 @@ import msgspec
 
 from duetime.domain import commands as c
 from duetime.domain.audit import entry
+from duetime.domain.channels import Kind
 from duetime.domain.execution import Outcome
 from duetime.domain.identity import LOCAL, Role, Tier
 from duetime.domain.instants import DAY, HOUR, MINUTE
 from duetime.domain.job import Overlap, RetryPolicy
 from duetime.domain.limits import Limit, Quota
+from duetime.domain.notices import create_notices, make_notice
 from duetime.domain.plan import Skipped
 from duetime.domain.states import ErrorType
 from duetime.operate.promote import Promotion
@@ -27,6 +29,9 @@ from samples import NOW, TENANT, add_execution, add_job, claim_waiting, ended, f
 OTHER = "globex"
 ADA = msgspec.structs.replace(LOCAL, tenant=TENANT, user_id="ada")
 FAILURE = Outcome(ErrorType.HTTP_ERROR, "answered 500", 500, "an answer with ünïcode")
+
+
+CHANNEL = c.PutChannel(NOW, TENANT, "ops", Kind.APPRISE, "encrypted:1:k:x", "slack://…", "ada")
 
 
 class Silent:
@@ -101,6 +106,9 @@ async def _with_identity(store: Store) -> None:
     await one(store, c.CreateJobs(NOW, (job,), quota=quota, audit=(noted, noted)))
     key = c.NewKey("k" * 16, TENANT, "ann", "ci", Role.USER, Tier.PRO, ("read",), "0" * 64, "ada", NOW + DAY)
     await one(store, c.AddKey(NOW, key, entry(ADA, NOW, "api_key.create", key.key_id)))
+    await one(store, CHANNEL)
+    notice = make_notice(("ops",), "Late", "3 jobs are late.", severity="warning", status="firing", data={"late": 3})
+    await one(store, create_notices(TENANT, notice, NOW, bytes(10)))
 
 
 async def _in_every_status(store: Store, node: int) -> None:

@@ -10,12 +10,13 @@ from duetime.domain.audit import BEFORE_ALL
 from duetime.domain.commands import AddKey, PruneAudit, StartNode
 from duetime.domain.ids import SHARDS
 from duetime.domain.instants import DAY
+from duetime.domain.job import JobType
 from duetime.domain.states import State
 from duetime.engine.engine import Engine
 from duetime.engine.settings import EngineSettings
 from duetime.events import EventHub
 from duetime.operate.promote import Check
-from duetime.ports.store import ExecutionQuery
+from duetime.ports.store import ChannelRecord, ExecutionQuery, JobQuery
 from duetime.registry.memory import MemoryRegistry
 from duetime.store.postgres import PostgresStore
 from duetime.store.postgres.load import NODES, WANTED, Load
@@ -23,7 +24,7 @@ from duetime.store.postgres.partitions import list_days
 from duetime.store.sqlite import SqliteStore
 from duetime.testing import HandClock, ScriptedExecutor
 from patience import PATIENCE_SECONDS
-from promotion.source import OTHER, Silent, promotion, rows_of
+from promotion.source import CHANNEL, OTHER, Silent, promotion, rows_of
 from samples import NOW, TENANT, entry_of, new_key, one, verified
 from snapshot import recount, snapshot, totals
 from store.postgres_server import connected, patient_store
@@ -74,7 +75,7 @@ async def test_a_pruned_audit_is_verified_from_its_checkpoint_on_the_target_too(
 async def test_the_source_has_rows_in_every_table(source: Path):
     """Otherwise the test above would compare too little."""
     for table in ("jobs", "timers", "executions", "attempts", "chains", "skips", "counters", "idempotency_keys",
-                  "nodes", "api_keys", "limits", "audit", "audit_links"):  # fmt: skip
+                  "nodes", "api_keys", "alert_channels", "limits", "audit", "audit_links"):  # fmt: skip
         assert rows_of(source, f"SELECT 1 FROM {table} LIMIT 1"), table
     states = {state for (state,) in rows_of(source, "SELECT DISTINCT state FROM executions")}
     assert states >= {"QUEUED", "RUNNING", "RETRYING", "COMPLETED", "FAILED", "CANCELLED"}
@@ -223,3 +224,17 @@ async def test_an_empty_node_can_be_promoted(tmp_path: Path, target: str):
     await store.stop()
     outcome = await promotion(tmp_path, target).run()
     assert all(check.source == check.target for check in outcome.checks)
+
+
+async def test_alert_channels_and_notices_that_are_due_are_copied(source: Path, target: str):
+    await promotion(source, target).run()
+    store = patient_store(target)
+    await store.start()
+    try:
+        put = CHANNEL
+        expected = ChannelRecord(put.tenant, "ops", put.kind, put.url, put.shown, put.now, "ada")
+        assert await store.list_channels(None, 10) == [expected]
+        (job,) = await store.list_jobs(JobQuery(TENANT, type=JobType.NOTICE))
+        assert (job.due_at, job.spec.payload.channels, job.spec.payload.data) == (NOW, ("ops",), {"late": 3})
+    finally:
+        await store.stop()

@@ -22,7 +22,9 @@ import pytest
 from duetime.domain.execution import ErrorType
 from duetime.executors.guard import Guard
 from duetime.executors.notice.apprise import AppriseSender
+from duetime.executors.notice.child import PROGRAM
 from duetime.executors.notice.proxy import MOST_BYTES, MOST_CONNECTIONS, GuardProxy
+from duetime.executors.notice.wire import Order
 from duetime.executors.resolver import Resolver
 from duetime.ports.executor import Outcome
 from executors.hostile import Hostile
@@ -185,6 +187,15 @@ async def test_a_service_that_is_not_listed_never_starts_a_child(url: str, monke
     assert "is not a service that alerts can be sent to here" in (outcome.error_message or "")
 
 
+async def test_the_child_itself_refuses_a_service_that_is_not_listed(service: Service):
+    outcome = await send(f"xml://127.0.0.2:{service.port}/ok", schemes=frozenset({"json"}))
+    assert outcome.error_type is ErrorType.BLOCKED_TARGET
+    assert outcome.error_message == (
+        "The service tried to use xml://, which no alert channel may. The message was not sent."
+    )
+    assert not service.connections
+
+
 _TRIALS = """
 import ctypes, json, os, shutil, socket, subprocess, sys, syslog, tempfile, urllib.request
 from duetime.executors.notice.jail import Jail, python_folders
@@ -318,6 +329,23 @@ async def test_a_child_shows_no_secret_and_has_no_descriptor_of_the_node(service
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
         await sender.stop()
+
+
+async def test_a_child_whose_node_was_killed_ends_by_itself(service: Service):
+    order = Order(
+        f"json://127.0.0.2:{service.port}/ok?rto=50", "t", "b", "info", service.port, "token", 1.5, 2**29, ("json",), ""
+    )
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-I", "-S", "-c", PROGRAM, *sys.path, stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    hanging = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)  # in place of the proxy
+    port = hanging.sockets[0].getsockname()[1]
+    assert child.stdin is not None
+    child.stdin.write(order._replace(proxy_port=port).encode())
+    child.stdin.close()
+    assert await child.wait() == -signal.SIGALRM
+    hanging.close()
+    assert not service.connections
 
 
 # The proxy, and others on the machine

@@ -13,59 +13,12 @@ from itertools import islice
 
 from duetime.domain.execution import Claim
 from duetime.domain.fairness import MOST_OVER, endpoint_share, has_place
-from duetime.domain.job import JobType
 from duetime.domain.shares import share_of
+from duetime.engine.claim_counts import PRIORITIES, Endpoint, EndpointQueue, TenantQueue
 
-PRIORITIES = 10
 MOST_WOKEN = 16  # queues per freed place: most of them can't use it, and thousands may wait for it
 MOST_LOOKED_AT = 16  # tenants, and endpoints of each, for a place beyond the limit: the others get their turn later
 MOST_CANCELLED = 64  # places of cancelled claims left in a queue; more are removed once they are most of it
-
-
-class TenantQueue:
-    """The claims that a node holds for one tenant."""
-
-    __slots__ = ("held", "is_in_turns", "queues", "ready", "rings", "running", "several", "tenant")
-
-    def __init__(self, tenant: str) -> None:
-        self.tenant = tenant
-        self.queues: dict[int, EndpointQueue] = {}
-        self.rings: list[deque[EndpointQueue]] = [deque() for _ in range(PRIORITIES)]  # not blocked, by priority
-        self.ready = 0  # bits: ring `p` is not empty
-        self.is_in_turns = False
-        self.running = 0
-        self.several = 0  # endpoints with more than one running attempt
-        self.held = 0  # places of claims: waiting, running, or ended and not yet recorded
-
-
-class Endpoint:
-    """The attempts that a node runs against one endpoint, for all tenants."""
-
-    __slots__ = ("blocked", "kind", "limit", "number", "running", "tenants")
-
-    def __init__(self, number: int, kind: JobType, limit: int) -> None:
-        self.number = number
-        self.kind = kind  # the type of all jobs for it
-        self.limit = limit
-        self.running = 0
-        self.tenants = 0  # that have claims for it
-        self.blocked: deque[EndpointQueue] = deque()  # queues that found no free place
-
-
-class EndpointQueue:
-    """The claims that a node holds for one tenant and one endpoint."""
-
-    __slots__ = ("cancelled", "endpoint", "held", "is_blocked", "owner", "ringed", "running", "waiting")
-
-    def __init__(self, owner: TenantQueue, endpoint: Endpoint) -> None:
-        self.owner = owner
-        self.endpoint = endpoint
-        self.waiting: list[deque[Claim] | None] = [None] * PRIORITIES
-        self.ringed = 0  # bits: ring `p` of its owner contains this queue
-        self.is_blocked = False
-        self.running = 0
-        self.held = 0
-        self.cancelled = 0  # places of cancelled claims that are still in `waiting`
 
 
 class ClaimQueue:

@@ -18,7 +18,8 @@ from duetime.domain.execution import Claim
 from duetime.domain.fairness import endpoint_share, memory_share
 from duetime.domain.job import HttpJob
 from duetime.domain.troubles import PlaceUse
-from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue, EndpointQueue
+from duetime.engine.claim_counts import EndpointQueue
+from duetime.engine.claim_queue import MOST_WOKEN, ClaimQueue
 from duetime.engine.places import place_uses
 from duetime.engine.rate_limiter import RateLimiter
 from duetime.engine.wait_samples import WaitSamples

@@ -9,7 +9,8 @@ from operator import attrgetter
 from duetime.domain.endpoints import target_of
 from duetime.domain.execution import Claim
 from duetime.domain.troubles import PlaceUse
-from duetime.engine.claim_queue import ClaimQueue, EndpointQueue, TenantQueue
+from duetime.engine.claim_counts import EndpointQueue, TenantQueue
+from duetime.engine.claim_queue import ClaimQueue
 
 MOST_TENANTS = 10
 MOST_TARGETS = 10  # of all tenants, and looked for among the largest tenants only

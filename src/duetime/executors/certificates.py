@@ -27,7 +27,7 @@ DAY_SECONDS = 86_400.0
 AGAIN_SECONDS = 3600.0  # after a handshake that failed
 PAUSE_SECONDS = 30.0  # between two looks for origins that are due
 MOST_A_LOOK = 32
-HANDSHAKE_SECONDS = 5.0
+HANDSHAKE_SECONDS = 3.0  # to connect, and as much for the handshake as a whole
 
 Origin = tuple[str, str, int]  # tenant, host, port
 Resolve = Callable[[str, str], Awaitable[Sequence[str]]]  # a name, for a tenant, to checked addresses
@@ -43,11 +43,12 @@ class Certificate(NamedTuple):
 
 
 class _Known:
-    __slots__ = ("called_at", "due_at", "not_after", "target")
+    __slots__ = ("called_at", "due_at", "is_called", "not_after", "target")
 
     def __init__(self, target: Target, now: float) -> None:
         self.target = target
         self.called_at = now
+        self.is_called = False  # since the last look: cheaper to set, for each attempt, than an instant
         self.due_at = now
         self.not_after: int | None = None
 
@@ -72,7 +73,7 @@ class Certificates:
         origin = tenant, target.host, target.port
         known = self._known.get(origin)
         if known is not None:
-            known.called_at = self._monotonic()
+            known.is_called = True
             return
         self._known[origin] = _Known(target, self._monotonic())
         dropped = self._places.add(tenant, origin)
@@ -105,6 +106,9 @@ class Certificates:
     async def look(self) -> None:
         """Reads the certificates that are due, and forgets targets that no job calls any more."""
         now = self._monotonic()
+        for known in self._known.values():
+            if known.is_called:
+                known.called_at, known.is_called = now, False
         for origin in [it for it, known in self._known.items() if now - known.called_at > DAY_SECONDS]:
             del self._known[origin]
             self._places.discard(origin)

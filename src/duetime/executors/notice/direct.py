@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from duetime.domain.channels import kind_of
+from duetime.domain.channels import Kind, kind_of
 from duetime.domain.endpoints import NOTICES
 from duetime.domain.execution import Claim, Outcome, Trigger
 from duetime.domain.ids import make_id
@@ -13,6 +13,7 @@ from duetime.domain.job import HttpJob, JobSpec, NoticeJob
 from duetime.domain.payloads import HttpRequest, Notice
 from duetime.executors.http import HttpExecutor
 from duetime.executors.notice.executor import Channel, NoticeExecutor
+from duetime.executors.notice.schemes import refusal_of
 from duetime.ports.executor import Attempt
 
 DIRECT_SECONDS = 15.0  # of an attempt
@@ -36,6 +37,11 @@ class DirectSender:
     @property
     def count(self) -> int:
         return len(self._channels)
+
+    def list_problems(self) -> list[str]:
+        """Returns which of the channels can't be used, and why."""
+        services = ((number, one.url) for number, one in enumerate(self._channels, 1) if one.kind is Kind.APPRISE)
+        return [f"ALERT_URLS, number {number}: {why}" for number, url in services if (why := refusal_of(url))]
 
     async def send(self, place: int, message_id: str, notice: Notice) -> Outcome:
         spec = NoticeJob(name=notice.title, schedule="immediate", timeout_seconds=DIRECT_SECONDS, payload=notice)
