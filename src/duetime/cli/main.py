@@ -29,6 +29,7 @@ from duetime.cli import (
     signing,
     subscriptions,
     token,
+    top,
     worker,
 )
 from duetime.cli.argv import hide_typed_secrets
@@ -98,6 +99,7 @@ app.add_typer(subscriptions.app, name="subscription")
 app.add_typer(signing.app, name="signing-key")
 app.command("health")(health.health)
 app.command("cluster")(cluster.cluster)
+app.command("top")(top.top)
 app.add_typer(keys.app, name="keys")
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)

@@ -33,7 +33,7 @@ from duetime.wire.identity import KeyList, KeyMessage, MadeKey
 from duetime.wire.identity import KeyView as Key
 from duetime.wire.jobs import BatchResult, Coming, JobGlance, JobMessage, Refused, Why
 from duetime.wire.jobs import ObjectiveView as Objective
-from duetime.wire.now import NodeNow, Now, Places, WorstJob
+from duetime.wire.now import Now, Places, WorstJob
 from duetime.wire.schedules import Preview
 from duetime.wire.signing import OtherSigningKey
 from duetime.wire.signing import SigningKeyView as SigningKey
@@ -56,7 +56,7 @@ __all__ = [
     "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "Circuit", "CircuitList", "CircuitMessage",
     "Cluster", "Coming", "Connection", "ConnectionList", "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord",
     "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "Job", "JobGlance", "JobMessage", "JobPage",
-    "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node", "NodeNow",
+    "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node",
     "Now", "Objective", "ObjectiveWord", "OtherSigningKey", "OwnStanding", "Page", "Places", "Preview", "QueuedRun",
     "Redriven", "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Skipped", "Slo", "StandingWord",
     "StateWord", "StatusWord", "Subscription", "SubscriptionList", "SubscriptionMessage", "TierWord", "TriggerWord",
