@@ -96,6 +96,7 @@ class Node:
         self._keyring = Keyring(self._store, self._engine.clock)
         self._limiter = Limiter(self._store, self._engine.clock, self._tiers)
         self._bodies = HeldBodies()
+        self._is_stopping = False
 
     def _keys_of(self, tenant: str) -> tuple[bytes, ...]:
         """Returns the keys that sign a request of this tenant now."""
@@ -210,6 +211,7 @@ class Node:
             cluster=self._cluster,
             health=engine.health,
             facts=engine.facts,
+            is_stopping=lambda: self._is_stopping,
         )
 
     def _context(self) -> ApiContext:
@@ -235,6 +237,7 @@ class Node:
             derive_keys=self._signing.derive,
             bodies=self._bodies,
             operator_tenant=settings.operator_tenant,
+            failure_threshold=settings.health_failure_threshold,
         )
 
     def gate(self, app: ASGIApp) -> ASGIApp:
@@ -260,6 +263,7 @@ class Node:
             if asked.is_set():
                 self._limit.hurry()
                 self._engine.stop_waiting()
+            self._is_stopping = True
             self._limit.begin()
             self._watchdog.end_in(self._limit.left() + GRACE_SECONDS)
             asked.set()

@@ -21,7 +21,7 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    server = Server(tmp_path_factory.mktemp("api"), ALLOW_SQL="true").start()
+    server = Server(tmp_path_factory.mktemp("api"), ALLOW_SQL="true", HEALTH_FAILURE_THRESHOLD="1").start()
     yield server
     assert server.returncode() is None, f"the server ended on its own: {server.errors()}"
     server.close()

@@ -35,6 +35,7 @@ SETTINGS = {
     "ALLOW_SCRIPTS": "true",
     "ALLOW_SQL": "true",
     "SQL_ALLOWED_HOSTS": "public,127.0.0.0/8",
+    "HEALTH_FAILURE_THRESHOLD": "1",  # tests make executions fail
     "WORKER_LEASE_SECONDS": "1h",  # a test is its own worker, and sends no heartbeats
 }
 

@@ -130,6 +130,12 @@ TABLE: dict[str, dict[str, str]] = {
     },
     "post /workers/leave": {"body worker_id": WORKER},
     "get /health": {"query verbose": NOTHING},
+    "get /health/live": {},
+    "get /health/ready": {},
+    "get /stats": {},
+    "get /observability/metrics": {},
+    "get /observability/histograms": {**_SPAN, "query bucket": NOTHING, "query type": NOTHING},
+    "get /jobs/{job_id}/histograms": {**_ONE_JOB, **_SPAN, "query bucket": NOTHING},
 }  # fmt: skip
 ADMINS_ONLY = {
     "get /api-keys",
@@ -138,6 +144,9 @@ ADMINS_ONLY = {
     "get /audit",
     "get /cluster",
     "get /observability/now",
+    "get /stats",
+    "get /observability/metrics",
+    "get /observability/histograms",
     "delete /circuits/{circuit}",
     "put /connections/{name}",
     "delete /connections/{name}",
@@ -191,9 +200,9 @@ def test_every_place_of_every_route_is_in_the_table(guarded: Server) -> None:
 def test_every_route_is_in_the_openapi_document() -> None:
     from duetime.api.app import _routes, create_routes
     from duetime.api.openapi import DOCS_ROUTES
-    from duetime.api.routes.health import get_health
+    from duetime.api.routes.health import HEALTH_ROUTES
 
-    app = create_routes(None, [_routes(), get_health, *DOCS_ROUTES])  # type: ignore[arg-type]
+    app = create_routes(None, [_routes(), *HEALTH_ROUTES, *DOCS_ROUTES])  # type: ignore[arg-type]
     served = {
         f"{method.lower()} {re.sub(r':str}', '}', route.path).removeprefix('/api/v1')}"
         for route in app.routes

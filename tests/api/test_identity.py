@@ -16,7 +16,7 @@ from api.person import FAR, refused
 from cluster.processes import Answer, Client, Server, now_ms, wait_until
 from duetime.api.auth.tokens import sign
 
-PUBLIC = {"/health", "/openapi.json", "/docs"}
+PUBLIC = {"/health", "/health/live", "/health/ready", "/openapi.json", "/docs"}
 NO_ID = "0198c0de-1234-7abc-8def-0123456789ab"
 JOB: dict[str, Any] = {"name": "a job", "schedule": FAR, "payload": {"url": "http://127.0.0.1:9/nobody"}}
 

@@ -31,6 +31,7 @@ from duetime.domain.ids import SHARDS
 from duetime.domain.job import JobType
 from duetime.domain.lease import Standing
 from duetime.domain.limits import TierLimits
+from duetime.domain.node_report import NodeFacts
 from duetime.domain.states import ErrorType
 from duetime.engine.engine import Engine
 from duetime.engine.settings import EngineSettings
@@ -56,6 +57,7 @@ NO_ENGINE = EngineLink(
     worker_gateway=cast(Any, None),
     cluster=lambda: ClusterState(1, "node-1", Standing.TRUSTED, range(SHARDS), None),
     health=dict,
+    facts=NodeFacts,
 )
 
 

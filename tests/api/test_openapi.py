@@ -48,7 +48,13 @@ OPERATIONS = {
     **{f"/api/v1/workers/{action}": {"post": f"worker_{action}"} for action in ("join", "poll", "report", "leave")},
     "/api/v1/api-keys": {"get": "list_api_keys", "post": "create_api_key"},
     "/api/v1/api-keys/{key_id}": {"delete": "revoke_api_key"},
+    "/api/v1/stats": {"get": "get_stats"},
+    "/api/v1/observability/metrics": {"get": "get_metrics"},
+    "/api/v1/observability/histograms": {"get": "get_histograms"},
+    "/api/v1/jobs/{job_id}/histograms": {"get": "get_job_histograms"},
     "/health": {"get": "get_health"},
+    "/health/live": {"get": "get_liveness"},
+    "/health/ready": {"get": "get_readiness"},
 }
 
 
@@ -253,6 +259,7 @@ class TestOpenApi:
             ("/api/v1/jobs/by-key/{key}", "put", "200", "JobView"),
             ("/api/v1/jobs/by-key/{key}", "put", "201", "CreatedJob"),
             ("/health", "get", "200", "Health"), ("/health", "get", "503", "Health"),
+            ("/health/ready", "get", "200", "Readiness"), ("/health/ready", "get", "503", "Readiness"),
         ],
     )  # fmt: skip
     def test_responses_that_handlers_encode_have_their_type(

@@ -97,6 +97,9 @@ _TABLES = (
     "connections",
     "subscriptions",
     "signing_keys",
+    "statistics",
+    "node_reports",
+    "job_totals",
 )  # fmt: skip
 # Backends left by a test that killed its process may still be writing. An empty table, as most are, is only
 # checked.
@@ -105,6 +108,7 @@ _EMPTY = f"""
         PERFORM pg_terminate_backend(pid, 5000) FROM pg_stat_activity
         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid();
         {" ".join(f"IF EXISTS (SELECT FROM {name}) THEN DELETE FROM {name}; END IF;" for name in _TABLES)}
+        UPDATE statistics_rolled SET until_at = 0 WHERE until_at <> 0;
     END $$"""
 _DAYS = range(NOW // DAY, NOW // DAY + 2)
 _MOST_DAYS = 6  # each statement is planned for every existing day

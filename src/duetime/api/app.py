@@ -25,12 +25,13 @@ from duetime.api.routes.create import QuickCreate
 from duetime.api.routes.dead_letters import DeadLetterController
 from duetime.api.routes.events import EventController
 from duetime.api.routes.executions import ExecutionController
-from duetime.api.routes.health import get_health
+from duetime.api.routes.health import HEALTH_ROUTES
 from duetime.api.routes.jobs import JobController
 from duetime.api.routes.keys import KeyController
 from duetime.api.routes.now import get_now
 from duetime.api.routes.schedules import ScheduleController
 from duetime.api.routes.signing import SigningKeyController
+from duetime.api.routes.statistics import ObservabilityController, get_job_histograms, get_stats
 from duetime.api.routes.subscriptions import SubscriptionController
 from duetime.api.routes.workers import WorkerController
 from duetime.domain.errors import DuetimeError
@@ -41,12 +42,12 @@ MakeGate = Callable[[ASGIApp], ASGIApp]
 
 
 def create_app(context: ApiContext, gate: MakeGate) -> ASGIApp:
-    return gate(QuickCreate(create_routes(context, [_routes(), get_health, *DOCS_ROUTES]), context))
+    return gate(QuickCreate(create_routes(context, [_routes(), *HEALTH_ROUTES, *DOCS_ROUTES]), context))
 
 
 def create_health_app(context: ApiContext, gate: MakeGate) -> ASGIApp:
     """Returns the application of a node without the role `api`: it serves /health only."""
-    return gate(create_routes(context, [get_health]))
+    return gate(create_routes(context, HEALTH_ROUTES))
 
 
 def _routes() -> Router:
@@ -55,7 +56,8 @@ def _routes() -> Router:
         route_handlers=[
             create_jobs, JobController, JobActionController, ExecutionController, DeadLetterController,
             ScheduleController, EventController, KeyController, AuditController, WorkerController, CircuitController,
-            ConnectionController, SubscriptionController, SigningKeyController, get_cluster, get_now,
+            ConnectionController, SubscriptionController, SigningKeyController, get_cluster, get_stats,
+            ObservabilityController, get_job_histograms, get_now,
         ],
         before_request=refuse_nul,
     )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from duetime.api.cache import Moments
 from duetime.api.http.held_bodies import HeldBodies
 from duetime.api.http.starts import TenantTurns
 from duetime.api.streams import Streams
@@ -30,6 +31,7 @@ from duetime.ports.logs import LogStore
 from duetime.ports.store import Store, SubscriptionRecord, apply_one
 from duetime.ports.vault import Vault
 from duetime.ports.worker_gateway import WorkerGateway
+from duetime.settings.table import DEFAULTS
 from duetime.telemetry.emitted import JobRefused, NotificationRefused
 from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.metrics import Metrics
@@ -51,6 +53,10 @@ class ClusterState(msgspec.Struct, frozen=True):
     clock_offset: int | None = None  # ms ahead of the database's clock; None: there is no other clock
 
 
+def never() -> bool:
+    return False
+
+
 class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
     """The engine's functions for routes. A lost lease ends a term of the engine: each call goes to the current term."""
 
@@ -64,7 +70,8 @@ class EngineLink(msgspec.Struct, frozen=True, kw_only=True):
     worker_gateway: Callable[[], WorkerGateway]
     cluster: Callable[[], ClusterState]
     health: Callable[[], dict[str, str]]
-    facts: Callable[[], NodeFacts] = NodeFacts  # what this node tells about itself
+    facts: Callable[[], NodeFacts]  # what this node tells the others about itself
+    is_stopping: Callable[[], bool] = never
 
 
 class ApiLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,8 +110,10 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; empty: no signing
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     streams: Streams = msgspec.field(default_factory=Streams)
-    operator_tenant: str = ""  # the setting OPERATOR_TENANT
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
+    moments: Moments = msgspec.field(default_factory=Moments)
+    operator_tenant: str = ""
+    failure_threshold: float = DEFAULTS.health_failure_threshold
 
     async def apply(self, command: Command[T], then: tuple[Command, ...] = ()) -> T:
         """Applies a command. Returns its result, or raises its refusal. `then`: commands applied if it succeeds."""

@@ -67,13 +67,24 @@ ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
     ("/api/v1/jobs/{job_id}", "patch"): {"200": _JOB},
     ("/api/v1/jobs/by-key/{key}", "put"): {"200": _JOB, "201": _CREATED},
     ("/health", "get"): {
-        "200": _answer("The node works.", "Health"),
-        "503": _answer("The node does not work, or not fully.", "Health"),
+        "200": _answer("The node works: ok, or degraded.", "Health"),
+        "503": _answer("The node should get no requests: degraded or unhealthy.", "Health"),
+    },
+    ("/health/ready", "get"): {
+        "200": _answer("The node should get requests.", "Readiness"),
+        "503": _answer("The node should get no requests.", "Readiness"),
     },
 }
 
 IDS = ("job_id", "execution_id", "subscription_id")  # UUIDs in responses, as in parameters of the same names
-LEAVING_OUT = {"Assignment", "Health", "Polled", "Problem", "Reported"}  # responses that omit default values
+LEAVING_OUT = {
+    "Assignment",
+    "Health",
+    "Polled",
+    "Problem",
+    "Readiness",
+    "Reported",
+}  # responses that omit default values
 
 
 def parameters(path: str, method: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -29,7 +29,7 @@ from duetime.telemetry.emitted import RequestServed
 from duetime.telemetry.hub import Telemetry
 
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
-PUBLIC = frozenset({"/health", "/openapi.json", "/docs"})
+PUBLIC = frozenset({"/health", "/health/live", "/health/ready", "/openapi.json", "/docs"})
 PATH = "/api/v1/jobs"  # of creates, which pass by the framework
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")

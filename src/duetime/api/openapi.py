@@ -27,7 +27,7 @@ from duetime.domain.job import JobSpec
 from duetime.domain.work import Joining, Leaving, Polling, Reporting
 from duetime.wire.connections import ConnectionRequest
 from duetime.wire.executions import RedriveRequest
-from duetime.wire.health import Health
+from duetime.wire.health import Health, Readiness
 from duetime.wire.identity import KeyRequest
 from duetime.wire.jobs import CreatedJob, JobView
 from duetime.wire.problems import Problem
@@ -95,8 +95,8 @@ def openapi_document(app: Litestar) -> dict[str, Any]:
     """Returns the OpenAPI 3.1 document, made from the routes and the types."""
     document = app.openapi_schema.to_schema()
     kinds = [
-        JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Problem, ConnectionRequest,
-        SubscriptionRequest, RotateRequest,
+        JobSpec, PreviewRequest, RedriveRequest, KeyRequest, CreatedJob, JobView, Health, Readiness, Problem,
+        ConnectionRequest, SubscriptionRequest, RotateRequest,
         Joining, Polling, Reporting, Leaving,
     ]  # fmt: skip
     shapes, schemas = msgspec.json.schema_components(kinds, ref_template=_REF)

@@ -27,6 +27,7 @@ from duetime.cli import (
     promote,
     serve,
     signing,
+    statistics,
     subscriptions,
     token,
     top,
@@ -98,6 +99,7 @@ app.add_typer(circuits.app, name="circuits")
 app.add_typer(subscriptions.app, name="subscription")
 app.add_typer(signing.app, name="signing-key")
 app.command("health")(health.health)
+app.command("stats")(statistics.stats)
 app.command("cluster")(cluster.cluster)
 app.command("top")(top.top)
 app.add_typer(keys.app, name="keys")

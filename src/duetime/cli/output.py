@@ -24,8 +24,8 @@ COLOURS = {
     "blue": "PENDING QUEUED",
     "cyan": "RUNNING",
     "green": "COMPLETED ok healthy trusted CLOSED",
-    "yellow": "RETRYING PAUSED warning HALF_OPEN",
-    "red": "FAILED TIMEOUT degraded problem doubtful lost OPEN",
+    "yellow": "RETRYING PAUSED warning HALF_OPEN degraded",
+    "red": "FAILED TIMEOUT unhealthy problem doubtful lost OPEN",
     "dim": "CANCELLED SKIPPED",
 }
 STYLES = {state: colour for colour, states in COLOURS.items() for state in states.split()}

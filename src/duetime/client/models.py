@@ -28,7 +28,7 @@ from duetime.wire.executions import ExecutionDetail, Logs, QueuedRun, Redriven
 from duetime.wire.executions import ExecutionList as ExecutionPage
 from duetime.wire.executions import ExecutionView as Execution
 from duetime.wire.executions import SkippedView as Skipped
-from duetime.wire.health import Health, JobsHealth, MemoryHealth
+from duetime.wire.health import Health, JobsHealth, MemoryHealth, NodeHealth, Readiness
 from duetime.wire.identity import KeyList, KeyMessage, MadeKey
 from duetime.wire.identity import KeyView as Key
 from duetime.wire.jobs import BatchResult, Coming, JobGlance, JobMessage, Refused, Why
@@ -37,6 +37,17 @@ from duetime.wire.now import Now, Places, WorstJob
 from duetime.wire.schedules import Preview
 from duetime.wire.signing import OtherSigningKey
 from duetime.wire.signing import SigningKeyView as SigningKey
+from duetime.wire.statistics import (
+    Bars,
+    HistogramBucket,
+    Histograms,
+    NodeFigures,
+    ObservabilityMetrics,
+    Rates,
+    Spread,
+    Stats,
+    Windows,
+)
 from duetime.wire.subscriptions import SubscriptionList, SubscriptionMessage
 from duetime.wire.subscriptions import SubscriptionView as Subscription
 from duetime.wire.words import (
@@ -53,14 +64,15 @@ from duetime.wire.words import (
 )
 
 __all__ = [
-    "Attempt", "AuditEntry", "AuditPage", "BatchResult", "CatchUp", "Circuit", "CircuitList", "CircuitMessage",
+    "Attempt", "AuditEntry", "AuditPage", "Bars", "BatchResult", "CatchUp", "Circuit", "CircuitList", "CircuitMessage",
     "Cluster", "Coming", "Connection", "ConnectionList", "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord",
-    "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "Job", "JobGlance", "JobMessage", "JobPage",
-    "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node",
-    "Now", "Objective", "ObjectiveWord", "OtherSigningKey", "OwnStanding", "Page", "Places", "Preview", "QueuedRun",
-    "Redriven", "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Skipped", "Slo", "StandingWord",
-    "StateWord", "StatusWord", "Subscription", "SubscriptionList", "SubscriptionMessage", "TierWord", "TriggerWord",
-    "TypeWord", "Webhooks", "Why", "WorkerEntry", "WorkerList", "WorstJob",
+    "Event", "Execution", "ExecutionDetail", "ExecutionPage", "Health", "HistogramBucket", "Histograms", "Job",
+    "JobGlance", "JobMessage", "JobPage", "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey",
+    "MemoryHealth", "Node", "NodeFigures", "NodeHealth", "Now", "Objective", "ObjectiveWord", "ObservabilityMetrics",
+    "OtherSigningKey", "OwnStanding", "Page", "Places", "Preview", "QueuedRun", "Rates", "Readiness", "Redriven",
+    "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Skipped", "Slo", "Spread", "StandingWord",
+    "StateWord", "Stats", "StatusWord", "Subscription", "SubscriptionList", "SubscriptionMessage", "TierWord",
+    "TriggerWord", "TypeWord", "Webhooks", "Why", "Windows", "WorkerEntry", "WorkerList", "WorstJob",
 ]  # fmt: skip
 
 

@@ -294,3 +294,24 @@ def window(now: int, length: int) -> Window:
 
 def in_window(rows: Iterable[StatisticsRow], of: Window) -> list[StatisticsRow]:
     return [row for row in rows if of.since <= row.bucket_at < of.until]
+
+
+# Histograms over time
+
+MOST_BUCKETS = 300  # in a response
+USUAL_BUCKETS = 60
+
+
+def finest_at(since: int, now: int) -> int:
+    """Returns the longest span of the rows since then: no bucket can be shorter."""
+    for span in SPANS[:-1]:
+        if since >= now - KEPT[span] + 2 * span:
+            return span
+    return SPANS[-1]
+
+
+def bucket_width(since: int, until: int, wanted: int | None, finest: int) -> int:
+    """Returns the length of buckets: as wanted, or for about USUAL_BUCKETS; but as long as they must be."""
+    least = max(finest, -(-(until - since) // MOST_BUCKETS))
+    width = max(least, (until - since) // USUAL_BUCKETS if wanted is None else wanted)
+    return -(-width // finest) * finest

@@ -48,9 +48,6 @@ FOREIGN: dict[str, Foreign] = {
     "DB_POLL_INTERVAL": Foreign("nodes are notified of new executions and do not poll for them; leave it out"),
     "TICK_INTERVAL": Foreign("the timer has no ticks: it waits for the next due instant; leave it out"),
     "SCHEDULER_POLL_INTERVAL": Foreign("the timer does not poll: it waits for the next due instant; leave it out"),
-    "HEALTH_FAILURE_THRESHOLD": Foreign(
-        "/health reports on the node, not on executions; use GET /api/v1/executions; leave it out"
-    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ COUNTERS = (
     " FROM counters WHERE tenant <> '' GROUP BY tenant"
     " HAVING sum(CASE WHEN name IN ('jobs', 'bytes') THEN value ELSE 0 END) > 0"
 )
+BY_STATUS = "SELECT tenant, status, count(*) FROM timers WHERE status <> 'PENDING' GROUP BY tenant, status"
+JOB_TOTALS = "SELECT tenant, status, CAST(sum(value) AS bigint) FROM job_totals GROUP BY tenant, status"
 CHILD = Path(__file__).with_name("child.py")
 
 
@@ -38,8 +41,19 @@ async def counted(raw: Raw) -> Load:
     assert await raw("SELECT count(*) FROM jobs WHERE size <> octet_length(spec) + 512") == [(0,)]
     by_tenant = {tenant: (jobs, size) for tenant, jobs, size in await raw(ROWS)}
     assert {tenant: (jobs, size) for tenant, jobs, size in await raw(COUNTERS)} == by_tenant
+    await check_statuses(raw)
     ((jobs, total),) = await raw("SELECT count(*), coalesce(sum(size), 0) FROM jobs")
     return Load(jobs, int(total))
+
+
+async def check_statuses(raw: Raw) -> None:
+    """Counts jobs by status, of each tenant and of all; jobs that are PENDING are the others."""
+    rows = {(tenant, status): count for tenant, status, count in await raw(BY_STATUS)}
+    in_all = Counter[tuple[str, str]]()
+    for (_, status), count in rows.items():
+        in_all["", status] += count
+    totals = {(tenant, status): value for tenant, status, value in await raw(JOB_TOTALS) if value}
+    assert totals == rows | in_all
 
 
 async def filled(make_store: MakeStore, capacity: Capacity, *jobs: c.NewJob) -> Store:

@@ -263,7 +263,7 @@ async def test_the_policy_allow_runs_both(store: Store, node: int):
 async def test_the_policy_skip_records_the_newer_execution_as_skipped(store: Store, node: int):
     job_id, _, fired = await overlapping(store, node, "skip")
     second = planned_id(job_id, DUE + MINUTE)
-    assert fired == c.Fired(not_claimed=frozenset({second}))
+    assert fired == c.Fired(not_claimed=frozenset({second}), skipped=frozenset({second}))
     found = await execution(store, second)
     assert (found.state, found.reason, found.ended_at, found.attempt) == (State.SKIPPED, "overlap", DUE + MINUTE, 0)
     assert (await job_of(store, job_id)).due_at == DUE + 2 * MINUTE

@@ -244,6 +244,7 @@ def test_a_migration_that_fails_changes_nothing_and_those_before_it_stay(
         assert schema_of(connection) == schema
 
 
+NEWEST = blocks.load_migrations()[-1][0]
 KILLED_WHILE_MIGRATING = """
 import os, signal, sys
 from pathlib import Path
@@ -270,9 +271,10 @@ migrate(connection)
         ("CREATE TABLE jobs", 0),
         ("CREATE TABLE promotion", 0),
         ("user_version = 1", 0),
-        ("UPDATE jobs SET color", 1),
-        ("user_version = 2", 1),
-        ("INSERT INTO colors", 2),
+        ("CREATE TABLE job_totals", 1),
+        ("UPDATE jobs SET color", NEWEST),
+        (f"user_version = {NEWEST + 1}", NEWEST),
+        ("INSERT INTO colors", NEWEST + 1),
     ],
 )
 async def test_a_killed_migration_is_continued_at_the_next_start(

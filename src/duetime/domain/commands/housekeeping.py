@@ -32,6 +32,7 @@ class SweepCounters(Command[SweptRows], frozen=True):
 
     `after` is (tenant, name of the total, day). Returns `SweptRows`. A missing total counts as 0. A store that keeps
     totals by the day leaves those of the days from `before` on, which are being written.
+    The first page also removes up to `limit` totals of jobs by status.
     """
 
     before: int

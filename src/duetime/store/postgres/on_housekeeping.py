@@ -78,6 +78,8 @@ class HousekeepingCommands:
 
     async def sweep_counters(self, command: c.SweepCounters) -> c.SweptRows:
         tenant, name, day = command.after
+        if not tenant:
+            await self._db.run("prune_job_totals", limit=command.limit)
         row = await self._db.row(
             "sweep_counters", tenant=tenant, name=name, day=day, before=command.before // DAY, limit=command.limit
         )

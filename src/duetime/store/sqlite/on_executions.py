@@ -66,8 +66,8 @@ class ExecutionCommands:
             self._finish_executions(ends)
         if ends:
             self._db.run("finish_attempts", node=command.node)
+            self._db.count_completing()
             self._db.run("finish_timers")
-            self._db.complete_finished()
             self._db.uncount(uncounted(ends))
             ended: Counter[tuple[str, str]] = Counter(map(_tenant_and_state, ends))
             moved = ended.copy()

@@ -70,6 +70,8 @@ class HousekeepingCommands:
     def sweep_counters(self, command: c.SweepCounters) -> c.SweptRows:
         """(SQLite has one total a name; PostgreSQL has one a name and day.)"""
         tenant, name, _ = command.after
+        if not tenant:
+            self._db.run("prune_job_totals", limit=command.limit)
         row = self._db.row("get_last_counter", tenant=tenant, name=name, limit=command.limit)
         if row is None:
             return c.SweptRows(0, None)

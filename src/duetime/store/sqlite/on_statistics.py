@@ -39,9 +39,7 @@ class StatisticsCommands:
 
     def recount_jobs(self, command: c.RecountJobs) -> int:
         self._db.run("recount_jobs")
-        wrong = self._db.connection.changes()
-        self._db.run("prune_job_totals")
-        return wrong
+        return self._db.connection.changes()
 
     def report_node(self, command: c.ReportNode) -> None:
         self._db.run("report_node", node=command.node, now=command.now, facts=page(command.facts))

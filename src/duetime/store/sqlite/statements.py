@@ -148,14 +148,13 @@ class Statements:
             self.run("add_to_job_total", tenant=of, status=status, delta=delta)
 
     def complete_jobs(self, job_ids: Iterable[str]) -> None:
-        self._completed(self.rows("complete_jobs", jobs=page(list(job_ids))))
+        completed = self.rows("complete_jobs", jobs=page(list(job_ids)))
+        for (tenant,), number in Counter(completed).items():
+            self.count_jobs(tenant, JobStatus.PENDING, JobStatus.COMPLETED, number)
 
-    def complete_finished(self) -> None:
-        """Completes the jobs of the page of a Finish that have nothing left to run."""
-        self._completed(self.rows("complete_finished"))
-
-    def _completed(self, rows: Sequence[tuple[str]]) -> None:
-        for (tenant,), number in Counter(rows).items():
+    def count_completing(self) -> None:
+        """Counts the jobs that the page of a Finish completes. `finish_timers` follows."""
+        for tenant, number in self.rows("count_completing"):
             self.count_jobs(tenant, JobStatus.PENDING, JobStatus.COMPLETED, number)
 
     def make_room(self, added: Mapping[str, Load]) -> None:

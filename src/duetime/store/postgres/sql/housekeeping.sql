@@ -191,6 +191,21 @@ gone AS (
 SELECT tenant, name, day, (SELECT count(*) FROM page) AS number, (SELECT count(*) FROM gone) AS removed
 FROM page ORDER BY tenant DESC, name DESC, day DESC LIMIT 1;
 
+-- name: prune_job_totals
+-- Rows of one total whose sum is 0 may be removed, whatever is added meanwhile, as in `sweep_counters`.
+WITH nothing AS MATERIALIZED (
+    SELECT tenant, status FROM job_totals WHERE tenant <> '' GROUP BY 1, 2 HAVING sum(value) = 0 LIMIT :limit::bigint
+),
+locked AS MATERIALIZED (
+    SELECT j.* FROM nothing AS n JOIN job_totals AS j ON j.tenant = n.tenant AND j.status = n.status
+    ORDER BY j.tenant, j.status, j.slot FOR UPDATE OF j SKIP LOCKED
+),
+still AS (
+    SELECT tenant, status FROM locked GROUP BY 1, 2 HAVING sum(value) = 0
+)
+DELETE FROM job_totals AS j USING locked AS l JOIN still AS s USING (tenant, status)
+WHERE j.tenant = l.tenant AND j.status = l.status AND j.slot = l.slot;
+
 -- name: lock_audit_link
 SELECT encode(hash, 'hex') FROM audit_links WHERE chain = :chain::smallint AND link = :link::bigint FOR UPDATE;
 

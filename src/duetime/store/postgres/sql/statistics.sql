@@ -61,14 +61,3 @@ WHERE coalesce(w.number, 0) <> coalesce(s.number, 0)
 ORDER BY 1, 2
 ON CONFLICT (tenant, status, slot) DO UPDATE SET value = j.value + excluded.value
 RETURNING 1;
-
--- name: prune_job_totals
--- Totals whose sum is 0 and that no transaction is writing.
-WITH locked AS MATERIALIZED (
-    SELECT * FROM job_totals WHERE tenant <> '' FOR UPDATE SKIP LOCKED
-),
-nothing AS (
-    SELECT tenant, status FROM locked GROUP BY 1, 2 HAVING sum(value) = 0
-)
-DELETE FROM job_totals AS j USING locked AS l JOIN nothing AS n USING (tenant, status)
-WHERE j.tenant = l.tenant AND j.status = l.status AND j.slot = l.slot;

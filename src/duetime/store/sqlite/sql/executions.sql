@@ -136,14 +136,27 @@ FROM temp.finishing AS f
 WHERE true
 ON CONFLICT DO NOTHING;
 
+-- name: count_completing
+-- Differs from the PostgreSQL version in that it is a statement of its own: RETURNING knows no old values.
+-- Returns by tenant how many jobs `finish_timers`, which follows, completes.
+SELECT t.tenant, count(*)
+FROM (SELECT DISTINCT job FROM temp.finishing WHERE state NOT IN ('QUEUED', 'RETRYING')) AS f
+CROSS JOIN timers AS t ON t.job = f.job
+WHERE t.due_at IS NULL AND t.status = 'PENDING' AND NOT EXISTS (
+    SELECT 1 FROM executions AS e WHERE e.job = t.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING'))
+GROUP BY t.tenant;
+
 -- name: finish_timers
--- Differs from the PostgreSQL version in that it sums the ends of a job itself, and `complete_finished` completes jobs;
--- PostgreSQL gets the sums from the caller, and completes jobs in this statement.
+-- Differs from the PostgreSQL version in that it sums the ends of a job itself; PostgreSQL gets the sums from the
+-- caller.
 UPDATE timers
 SET runs = timers.runs + f.runs, successes = timers.successes + f.successes,
     failures = timers.failures + f.failures, busy_ms = timers.busy_ms + f.busy_ms,
     last_run_at = f.last_run_at, last_state = f.last_state,
-    last_success_at = iif(f.successes, f.last_run_at, timers.last_success_at)
+    last_success_at = iif(f.successes, f.last_run_at, timers.last_success_at),
+    status = CASE WHEN due_at IS NULL AND status = 'PENDING' AND NOT EXISTS (
+        SELECT 1 FROM executions AS e
+        WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING')) THEN 'COMPLETED' ELSE status END
 FROM (
     SELECT job, sum(state <> 'SKIPPED') AS runs, sum(state = 'COMPLETED') AS successes, sum(state IN ('FAILED', 'TIMEOUT')) AS failures,
            coalesce(sum(max(ended_at - started_at, 0)), 0) AS busy_ms, max(ended_at) AS last_run_at, state AS last_state
@@ -152,14 +165,6 @@ FROM (
     GROUP BY job
 ) AS f
 WHERE timers.job = f.job;
-
--- name: complete_finished
-UPDATE timers SET status = 'COMPLETED'
-WHERE job IN (SELECT job FROM temp.finishing WHERE state NOT IN ('QUEUED', 'RETRYING'))
-  AND status = 'PENDING' AND due_at IS NULL
-  AND NOT EXISTS (
-      SELECT 1 FROM executions AS e WHERE e.job = timers.job AND e.state IN ('QUEUED', 'RUNNING', 'RETRYING'))
-RETURNING tenant;
 
 -- name: has_held
 SELECT 1 FROM executions WHERE held = 1 LIMIT 1;

@@ -124,6 +124,10 @@ ORDER BY tenant DESC, name DESC LIMIT 1;
 DELETE FROM counters
 WHERE (tenant, name) > (:tenant, :name) AND (tenant, name) <= (:last_tenant, :last_name) AND value = 0 AND tenant <> '';
 
+-- name: prune_job_totals
+DELETE FROM job_totals WHERE (tenant, status) IN (
+    SELECT tenant, status FROM job_totals WHERE tenant <> '' AND value = 0 LIMIT :limit);
+
 -- name: get_audit_link
 SELECT lower(hex(hash)) FROM audit_links WHERE link = :link;
 

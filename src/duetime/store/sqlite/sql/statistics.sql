@@ -42,6 +42,3 @@ SELECT coalesce(w.tenant, j.tenant), coalesce(w.status, j.status), coalesce(w.nu
 FROM wanted AS w FULL JOIN job_totals AS j ON j.tenant = w.tenant AND j.status = w.status
 WHERE coalesce(w.number, 0) <> coalesce(j.value, 0)
 ON CONFLICT DO UPDATE SET value = excluded.value;
-
--- name: prune_job_totals
-DELETE FROM job_totals WHERE tenant <> '' AND value = 0;
