@@ -13,7 +13,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -41,12 +41,17 @@ class Terminal:
 
     def wait_for(self, *texts: str, without: Sequence[str] = ()) -> str:
         """Returns the first frame that has all the texts, and none of those `without`."""
+        has = lambda frame: all(text in frame for text in texts) and not any(text in frame for text in without)  # noqa: E731
+        return self.wait_until(has, f"{texts} without {without}")
+
+    def wait_until(self, is_it: Callable[[str], bool], what: str) -> str:
+        """Returns the first frame for which the condition holds."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             for frame in self.frames():
-                if all(text in frame for text in texts) and not any(text in frame for text in without):
+                if is_it(frame):
                     return frame
-            assert self._read(deadline), f"{texts} did not appear:\n{plain(self._seen)}"
+            assert self._read(deadline), f"there was no frame with {what}; the last is:\n{self.frames()[-1]}"
 
     def frames(self) -> list[str]:
         return [plain(frame) for frame in self._seen.split(FRAME)]

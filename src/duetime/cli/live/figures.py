@@ -11,6 +11,7 @@ Row = Mapping[str, Any]
 WINDOWS = ("1m", "5m", "15m")
 SHARES = ("p50", "p95", "p99")
 OF_SHARES = "5m"  # the window of lateness and duration
+FIRING = "firing"
 SILENT_SECONDS = 6.0  # a node reports every two
 
 
@@ -83,4 +84,12 @@ def targets_of(waiting: Sequence[Row], circuits: Sequence[Row]) -> list[dict[str
 
 
 def alerts_of(answer: Row | None) -> list[dict[str, Any]]:
-    return []
+    """Returns the alerts that fire, the latest first."""
+    alerts = [] if answer is None else answer["alerts"]
+    firing = [
+        {"severity": one["severity"], "rule": one["rule"], "subject": one["subject"], "summary": one["summary"],
+         "since": one["since"]}
+        for one in alerts
+        if one["state"] == FIRING
+    ]  # fmt: skip
+    return sorted(firing, key=lambda one: str(one["since"]), reverse=True)

@@ -16,6 +16,7 @@ from duetime.cli.live.view import KEYS, Row, View, filtered, shown_jobs
 from duetime.cli.output import Cell, milliseconds, plain, state
 
 WIDE = 110  # columns from which two panes stand side by side
+NARROW = 90
 LEAST_JOBS = 3
 ROWS = 5  # of a small pane
 MOST_NODES = 20
@@ -60,8 +61,8 @@ def overview(view: View, frame: Mapping[str, Any], width: int, rows: int) -> lis
     tenants = filtered(view, frame["tenants"], "tenant")
     return [
         figures(frame),
-        *_beside(width, nodes_pane(frame["nodes"]), alerts_pane(frame["alerts"])),
-        jobs_pane(view, shown_jobs(view, frame["jobs"]), rows),
+        *_beside(width, nodes_pane(frame["nodes"], width), alerts_pane(frame["alerts"])),
+        jobs_pane(view, shown_jobs(view, frame["jobs"]), rows, width),
         *_beside(width, targets_pane(targets), tenants_pane(tenants)),
     ]
 
@@ -94,14 +95,14 @@ def _figures(frame: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield "stages", "   ".join(f"{name} {_number(value)}" for name, value in frame["stages"].items())
 
 
-def nodes_pane(nodes: Sequence[Row]) -> RenderableType:
-    columns = ("node", "roles", "state", "shards", "in flight", "queued", "unwritten", "lag")
+def nodes_pane(nodes: Sequence[Row], width: int) -> RenderableType:
+    columns = ("node", "state", "in flight", "queued", "lag", "unwritten", "shards", "roles")
     rows = [
-        (node["name"], _roles(node), _node_state(node), str(node["shards"]), f"{node['in_flight']:,}/{node['limit']:,}",
-         f"{node['queued']:,}", f"{node['unwritten']:,}", milliseconds(node["loop_lag_ms"]))
+        (node["name"], _node_state(node), f"{node['in_flight']:,}/{node['limit']:,}", f"{node['queued']:,}",
+         milliseconds(node["loop_lag_ms"]), f"{node['unwritten']:,}", str(node["shards"]), _roles(node))
         for node in nodes
     ]  # fmt: skip
-    return _pane("nodes", columns, rows, "for the operator only", MOST_NODES)
+    return _pane("nodes", columns, rows, "for the operator only", MOST_NODES, 6 if width < NARROW else None)
 
 
 def _roles(node: Row) -> str:
@@ -117,21 +118,21 @@ def _node_state(node: Row) -> Text:
 
 
 def alerts_pane(alerts: Sequence[Row]) -> RenderableType:
-    rows = [(state(one["severity"]), one["name"], one["text"]) for one in alerts]
+    rows = [(state(one["severity"]), one["rule"], one["summary"]) for one in alerts]
     return _pane("alerts firing", ("severity", "rule", "what"), rows, "none", ROWS)
 
 
-def jobs_pane(view: View, jobs: Sequence[Row], rows: int) -> RenderableType:
+def jobs_pane(view: View, jobs: Sequence[Row], rows: int, width: int) -> RenderableType:
     selected = min(view.selected, len(jobs) - 1)
     first = max(0, min(selected - rows + 1, len(jobs) - rows))
     lines = [
-        (">" if place == selected else "", job["name"], job["tenant"], job["type"], f"{job['failures']:,}",
-         milliseconds(job["lateness_ms"] or None), job["last_error"] or "")
+        (f"{'>' if place == selected else ' '} {job['name']}", f"{job['failures']:,}",
+         milliseconds(job["lateness_ms"] or None), job["last_error"] or "", job["tenant"], job["type"])
         for place, job in enumerate(jobs[first : first + rows], first)
     ]  # fmt: skip
-    columns = ("", "job", "tenant", "type", *_marked(view, ("failures", "lateness")), "last error")
+    columns = ("  job", *_marked(view, ("failures", "lateness")), "last error", "tenant", "type")
     title = f"worst jobs of the last 5 minutes, by {view.sort} (s sorts, Enter opens)"
-    return _pane(title, columns, lines, "none failed, and none was late", rows)
+    return _pane(title, columns, lines, "none failed, and none was late", rows, 4 if width < NARROW else None)
 
 
 def _marked(view: View, columns: Sequence[str]) -> list[str]:
@@ -163,17 +164,20 @@ def tenants_pane(tenants: Sequence[Row]) -> RenderableType:
     return _pane("tenants by places", columns, rows, "nothing runs or waits", ROWS)
 
 
-def _pane(title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], empty: str, most: int) -> RenderableType:
+def _pane(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], empty: str, most: int, first: int | None = None
+) -> RenderableType:
+    """Returns a table of up to `most` rows. `first`: only so many columns, as the terminal is narrow."""
     table = Table(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, header_style="dim",
         show_edge=False,
     )  # fmt: skip
     if not rows:
         return Group(Text(title, style="bold"), Text(f"  {empty}", style="dim"), Text())
-    for column in columns:
+    for column in columns[:first]:
         table.add_column(column, no_wrap=True, overflow="ellipsis")
     for row in rows[:most]:
-        table.add_row(*map(plain, row))
+        table.add_row(*map(plain, row[:first]))
     rest = len(rows) - most
     return Group(table, Text(f"  and {rest:,} more" if rest > 0 else "", style="dim"))
 
