@@ -77,14 +77,7 @@ ANSWERS: dict[tuple[str, str], dict[str, dict[str, Any]]] = {
 }
 
 IDS = ("job_id", "execution_id", "subscription_id")  # UUIDs in responses, as in parameters of the same names
-LEAVING_OUT = {
-    "Assignment",
-    "Health",
-    "Polled",
-    "Problem",
-    "Readiness",
-    "Reported",
-}  # responses that omit default values
+LEAVING_OUT = {"Assignment", "Health", "Polled", "Problem", "Reported"}  # responses that omit default values
 
 
 def parameters(path: str, method: str, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
