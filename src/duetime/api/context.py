@@ -119,9 +119,9 @@ class ApiContext(msgspec.Struct, frozen=True, kw_only=True):
     derive_keys: Callable[[str, int], Sequence[bytes]]  # signing keys of a tenant and version; empty: no signing
     bodies: HeldBodies = msgspec.field(default_factory=HeldBodies)
     streams: Streams = msgspec.field(default_factory=Streams)
-    operator_tenant: str = ""  # the setting OPERATOR_TENANT
     turns: TenantTurns = msgspec.field(default_factory=TenantTurns)
     moments: Moments = msgspec.field(default_factory=Moments)
+    operator_tenant: str = ""  # the setting OPERATOR_TENANT
     failure_threshold: float = DEFAULTS.health_failure_threshold
 
     async def apply(self, command: Command[T], then: tuple[Command, ...] = ()) -> T:

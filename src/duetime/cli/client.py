@@ -34,8 +34,18 @@ class Client:
         self._http = PlainHttp(timeout_seconds, NO_PROXIES)
         self._credentials = Credentials(token, self.url)
 
+    def wait_at_most(self, seconds: float) -> None:
+        """Sets the time limit of requests."""
+        self._timeout = seconds
+        self._http = PlainHttp(seconds, NO_PROXIES)
+
     def get(self, path: str, query: Query | None = None) -> Any:
         return self.request("GET", path, query)
+
+    def find(self, path: str, query: Query | None = None) -> Any:
+        """Like `get`; None if there is no such thing, also if an older server has no such route."""
+        answer = self._send("GET", with_query(BASE + path, query or {}), None, {})
+        return None if answer.status == 404 else self._accepted(answer)
 
     def post(self, path: str, body: Any = None) -> Any:
         return self.request("POST", path, body=body)

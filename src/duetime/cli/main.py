@@ -31,6 +31,7 @@ from duetime.cli import (
     statistics,
     subscriptions,
     token,
+    top,
     worker,
 )
 from duetime.cli.argv import hide_typed_secrets
@@ -102,6 +103,7 @@ app.add_typer(signing.app, name="signing-key")
 app.command("health")(health.health)
 app.command("stats")(statistics.stats)
 app.command("cluster")(cluster.cluster)
+app.command("top")(top.top)
 app.add_typer(keys.app, name="keys")
 app.command("migrate")(migrate.migrate)
 app.command("doctor")(doctor.doctor)

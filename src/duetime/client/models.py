@@ -47,7 +47,7 @@ from duetime.wire.identity import KeyList, KeyMessage, MadeKey
 from duetime.wire.identity import KeyView as Key
 from duetime.wire.jobs import BatchResult, Coming, JobGlance, JobMessage, Refused, Why
 from duetime.wire.jobs import ObjectiveView as Objective
-from duetime.wire.now import NodeNow, Now, Places, WorstJob
+from duetime.wire.now import Now, Places, WorstJob
 from duetime.wire.schedules import Preview
 from duetime.wire.signing import OtherSigningKey
 from duetime.wire.signing import SigningKeyView as SigningKey
@@ -84,7 +84,7 @@ __all__ = [
     "ConnectionList", "ConnectionMessage", "CreatedJob", "Dst", "ErrorTypeWord", "Event", "Execution",
     "ExecutionDetail", "ExecutionPage", "Health", "HistogramBucket", "Histograms", "Job", "JobGlance", "JobMessage",
     "JobPage", "JobsHealth", "Key", "KeyList", "KeyMessage", "LogEntry", "Logs", "MadeKey", "MemoryHealth", "Node",
-    "NodeFigures", "NodeHealth", "NodeNow", "Now", "Objective", "ObjectiveWord", "ObservabilityMetrics",
+    "NodeFigures", "NodeHealth", "Now", "Objective", "ObjectiveWord", "ObservabilityMetrics",
     "OtherSigningKey", "OwnStanding", "Page", "Places", "Preview", "QueuedRun", "Rates", "Readiness", "Redriven",
     "Refused", "RetryPolicy", "RightWord", "RoleWord", "SigningKey", "Silence", "SilenceList", "SilenceMessage",
     "Skipped", "Slo", "Spread", "StandingWord", "StateWord", "Stats", "StatusWord", "Subscription", "SubscriptionList",

@@ -349,7 +349,7 @@ def cluster() -> Call[m.Cluster]:
 
 def observability_now() -> Call[m.Now]:
     """For admins: return the worst jobs of the last minutes, and which tenants and targets take the nodes' places. For
-    the operator: also the load of the nodes."""
+    the operator: of all tenants."""
     return get(path_of("observability", "now"), m.Now)
 
 

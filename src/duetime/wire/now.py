@@ -1,31 +1,10 @@
-"""What the nodes do now: their load, the worst jobs of the last minutes, and who takes the places."""
+"""What stands out on the nodes: the worst jobs of the last minutes, and who takes the places now."""
 
 from __future__ import annotations
 
 import msgspec
 
 from duetime.wire.words import TypeWord
-
-
-class NodeNow(msgspec.Struct, frozen=True):
-    """A node by its last report, `age_ms` ago; its own from memory. `loop_lag_ms`: of its event loop, the longest since
-    the report before. `failing`: services whose last turn failed."""
-
-    id: int
-    name: str
-    version: str = ""
-    roles: list[str] = []
-    standing: str = ""
-    age_ms: int = 0
-    shards: int = 0
-    in_flight: int = 0
-    limit: int = 0
-    queued: int = 0
-    due_buffer: int = 0
-    unwritten: int = 0
-    loop_lag_ms: float = 0.0
-    clock_offset_ms: int | None = None
-    failing: list[str] = []
 
 
 class WorstJob(msgspec.Struct, frozen=True):
@@ -50,9 +29,8 @@ class Places(msgspec.Struct, frozen=True):
 
 
 class Now(msgspec.Struct, frozen=True):
-    """`nodes`: for the operator. `jobs`: the worst first. `tenants`, `targets`: those with most waiting first."""
+    """`jobs`: the worst first. `tenants`, `targets`: those with most waiting first."""
 
-    nodes: list[NodeNow] = []
     jobs: list[WorstJob] = []
     tenants: list[Places] = []
     targets: list[Places] = []

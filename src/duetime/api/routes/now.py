@@ -1,4 +1,4 @@
-"""/api/v1/observability/now: what the nodes do now, and what stands out there."""
+"""/api/v1/observability/now: what stands out on the nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from duetime.api.context import ApiContext
 from duetime.domain.identity import Caller, Right, is_operator
 from duetime.domain.node_report import NodeReport
 from duetime.domain.troubles import JobTrouble, PlaceUse, merged, merged_places
-from duetime.wire.now import NodeNow, Now, Places, WorstJob
+from duetime.wire.now import Now, Places, WorstJob
 
 MOST_NODES = 100
 MOST_JOBS = 50
@@ -19,15 +19,13 @@ MOST_PLACES = 20
 
 @get(
     "/observability/now", tags=["observability"], right=Right.ADMIN,
-    summary="The load of the nodes, the worst jobs of the last minutes, and which tenants and targets take the places",
+    summary="The worst jobs of the last minutes, and which tenants and targets take the places",
 )  # fmt: skip
 async def get_now(context: ApiContext, caller: Caller) -> Now:
-    now, sees_all = context.clock.now(), is_operator(caller, context.operator_tenant)
-    reports = await list_reports(context, now)
-    tenant = None if sees_all else caller.tenant
+    reports = await list_reports(context, context.clock.now())
+    tenant = None if is_operator(caller, context.operator_tenant) else caller.tenant
     uses = merged_places([report.facts.places for report in reports], tenant)
     return Now(
-        [_view_node(report, now) for report in reports] if sees_all else [],
         [_view_job(job) for job in merged([report.facts.troubles for report in reports], tenant)[:MOST_JOBS]],
         _view_places([use for use in uses if not use.target]),
         _view_places([use for use in uses if use.target]),
@@ -39,16 +37,6 @@ async def list_reports(context: ApiContext, now: int) -> list[NodeReport]:
     own = context.engine.cluster().node
     found = [one for one in await context.store.list_node_reports(MOST_NODES) if one.node != own and one.is_fresh(now)]
     return sorted([*found, NodeReport(own, now, context.engine.facts())], key=lambda one: (one.facts.name, one.node))
-
-
-def _view_node(report: NodeReport, now: int) -> NodeNow:
-    facts = report.facts
-    return NodeNow(
-        id=report.node, name=facts.name, version=facts.version, roles=[*facts.roles], standing=facts.standing,
-        age_ms=max(0, now - report.at), shards=facts.shards, in_flight=facts.in_flight, limit=facts.limit,
-        queued=facts.queued, due_buffer=facts.due_buffer, unwritten=facts.unwritten, loop_lag_ms=facts.loop_lag_ms,
-        clock_offset_ms=facts.clock_offset_ms, failing=[*facts.failing],
-    )  # fmt: skip
 
 
 def _view_job(job: JobTrouble) -> WorstJob:

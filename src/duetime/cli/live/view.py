@@ -9,14 +9,14 @@ from typing import Any, Literal
 Pane = Literal["overview", "job", "help"]
 Row = Mapping[str, Any]
 
-SORTS = ("failures", "lateness", "executions", "name")
+SORTS = ("failures", "lateness", "name")
 LONGEST_FILTER = 40
 
 KEYS = (
     ("q", "quit (also Ctrl-C)"),
     ("p", "pause: the frame stays as it is; again to go on"),
     ("r", "read a new frame now"),
-    ("s", "sort the jobs by the next column: failures, lateness, executions, name"),
+    ("s", "sort the jobs by the next column: failures, lateness, name"),
     ("/", "filter jobs, targets and tenants by a text; Enter keeps it, Esc drops it"),
     ("up, down", "select a job (also k and j)"),
     ("Enter", "open the selected job: why it waits, and its last executions"),
@@ -46,7 +46,6 @@ def shown_jobs(view: View, jobs: Sequence[Row]) -> list[Row]:
 _ORDERS: Mapping[str, Callable[[Row], Any]] = {
     "failures": lambda job: (-job["failures"], -(job["lateness_ms"] or 0), job["name"]),
     "lateness": lambda job: (-(job["lateness_ms"] or 0), -job["failures"], job["name"]),
-    "executions": lambda job: (-job["executions"], job["name"]),
     "name": lambda job: (job["name"], job["job_id"]),
 }
 
