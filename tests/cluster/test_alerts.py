@@ -1,4 +1,4 @@
-"""Alerts of a real cluster: a node that stops, and the owner of the alerts killed between its decision and its notice."""
+"""Alerts of a real cluster: a node that stops, and an owner killed between its decision and its notice."""
 
 from __future__ import annotations
 
