@@ -35,6 +35,7 @@ JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR = "cursor of jobs", "cursor of exec
 WORKERS_CURSOR = "cursor of workers"
 EVENT, VERSION, CIRCUIT = "number of an event", "version", "circuit"
 CONNECTION, WORKER, SUBSCRIPTION = "name of a connection", "worker's id", "subscription's id"
+CHANNEL = "name of an alert channel"
 HELD = "what a worker holds"  # see TestWorkers
 PREDECESSORS = "keys of jobs that one comes after"  # see test_chains.py
 NOTHING = ""  # the place names no stored thing
@@ -117,6 +118,10 @@ TABLE: dict[str, dict[str, str]] = {
     "get /connections": {},
     "put /connections/{name}": {"path name": CONNECTION, "body url": NOTHING},
     "delete /connections/{name}": {"path name": CONNECTION},
+    "get /alert-channels": {},
+    "put /alert-channels/{name}": {"path name": CHANNEL, "body url": NOTHING, "body kind": NOTHING},
+    "delete /alert-channels/{name}": {"path name": CHANNEL},
+    "post /alert-channels/{name}/test": {"path name": CHANNEL},
     "get /signing-key": {},
     "post /signing-key/rotate": {"body overlap_seconds": NOTHING},
     "get /subscriptions": {},
@@ -141,6 +146,9 @@ ADMINS_ONLY = {
     "delete /circuits/{circuit}",
     "put /connections/{name}",
     "delete /connections/{name}",
+    "put /alert-channels/{name}",
+    "delete /alert-channels/{name}",
+    "post /alert-channels/{name}/test",
     "delete /subscriptions/{subscription_id}",
     "post /workers/poll",
     "post /workers/report",
@@ -149,7 +157,8 @@ ADMINS_ONLY = {
 # Places at which the name of another's thing is as good as any: the request creates something of the caller's own.
 MAKES = {("post /jobs", JOB_KEY), ("post /jobs", IDEMPOTENCY_KEY), ("post /jobs:batch", JOB_KEY),
          ("put /jobs/by-key/{key}", JOB_KEY), ("put /jobs/{job_id}", JOB_KEY), ("patch /jobs/{job_id}", JOB_KEY),
-         ("post /api-keys", USER_ID), ("put /connections/{name}", CONNECTION)}  # fmt: skip
+         ("post /api-keys", USER_ID), ("put /connections/{name}", CONNECTION),
+         ("put /alert-channels/{name}", CHANNEL)}  # fmt: skip
 # Filters: for another user's name the list is empty.
 FILTERS = {
     ("get /jobs", "query name"), ("get /jobs", "query tag"), ("get /executions", "query job_id"),
@@ -236,6 +245,7 @@ def make_things(people: People, owner: Known) -> Things:
     jobs = [waiting, paused, hanging, failed, done, once.json()["job_id"]]
     key = people.make_key(people.ada, name=MARK, user_id="ann")
     assert people.ada.put(f"/connections/{MARK}", {"url": f"sqlite:///{MARK}.db"}).status == 200
+    assert people.ada.put(f"/alert-channels/{MARK}", {"url": receiver.url()}).status == 200
     normalised = people.ada.post("/subscriptions", {"url": receiver.url(), "events": ["job.resumed"]})
     assert normalised.status == 201
     joined = people.ada.post("/workers/join", {"name": MARK, "functions": [MARK], "slots": 1})
@@ -260,6 +270,7 @@ def make_things(people: People, owner: Known) -> Things:
             CIRCUIT: [it["circuit"] for it in people.ada.get("/circuits").json()["circuits"]],
             VERSION: ['"1"', "*"],
             CONNECTION: [MARK],
+            CHANNEL: [MARK],
             SUBSCRIPTION: [normalised.json()["subscription_id"]],
             WORKER: [str(joined.json()["worker_id"])],
             WORKERS_CURSOR: [queries.write_cursor(joined.json()["worker_id"] + 1, queries.NO_ROW)],
@@ -271,7 +282,7 @@ def make_things(people: People, owner: Known) -> Things:
 ABSENT = {
     JOB_ID: NOWHERE, EXECUTION_ID: NOWHERE, KEY_ID: "a" * 16, JOB_KEY: "nobodys", IDEMPOTENCY_KEY: "nobodys",
     USER_ID: "nobody", RESOURCE: NOWHERE, NAME: "nobodys", TAG: "nobodys",
-    CIRCUIT: "1" * 16, CONNECTION: "nobodys", WORKER: "999999999",
+    CIRCUIT: "1" * 16, CONNECTION: "nobodys", CHANNEL: "nobodys", WORKER: "999999999",
     SUBSCRIPTION: NOWHERE,
 }  # fmt: skip
 
@@ -287,13 +298,14 @@ def snapshot(admin: Known) -> list[Any]:
     keys, audit = admin.get("/api-keys").json(), admin.pages("/audit", "entries")
     circuits, connections = admin.get("/circuits").json(), admin.get("/connections").json()
     workers, subscriptions = admin.get("/workers").json(), admin.get("/subscriptions").json()
+    channels = admin.get("/alert-channels").json()
     assert jobs
     assert runs
     assert audit
     return [
         jobs, runs, [(answer.headers["etag"], answer.json()) for answer in details],
         [answer.json() for answer in attempts], histories, letters, keys, audit,
-        circuits, connections, workers, subscriptions,
+        circuits, connections, workers, subscriptions, channels,
     ]  # fmt: skip
 
 

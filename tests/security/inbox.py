@@ -57,6 +57,9 @@ def inbox() -> Iterator[Inbox]:
                 self.send_header("content-length", "0")
                 self.end_headers()
 
+            def do_GET(self) -> None:
+                self.do_POST()
+
             def log_message(self, *_: object) -> None:
                 return
 

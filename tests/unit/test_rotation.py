@@ -9,13 +9,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from duetime.domain.commands import Command, NewJob, Reencrypt, ReencryptConnection
+from duetime.domain.channels import Kind
+from duetime.domain.commands import Command, NewJob, Reencrypt, ReencryptChannel, ReencryptConnection
+from duetime.domain.encryption_keys import Key
 from duetime.domain.errors import Overloaded
 from duetime.domain.job import JobSpec
 from duetime.domain.payloads import HttpRequest
-from duetime.domain.secrets import connection_place, decrypt_payload, encrypt_job, key_id_of, list_values
+from duetime.domain.secrets import channel_place, connection_place, decrypt_payload, encrypt_job, key_id_of, list_values
 from duetime.operate.rotate import MOST_PASSES, PAGE, reencrypt_all, rotate_file
-from duetime.ports.store import ConnectionRecord
+from duetime.ports.store import ChannelRecord, ConnectionRecord
 from duetime.vault.aes import AesVault
 from duetime.vault.key_file import KeyFile, make_key
 from samples import URL, new_job, spec
@@ -29,6 +31,7 @@ class FakeDefinitions:
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.rows = {job.job_id: (job.job_id, job.tenant, 1, job.spec) for job in jobs}
         self.connections: dict[str, ConnectionRecord] = {}
+        self.channels: dict[str, ChannelRecord] = {}
         self.between: Callable[[], None] = lambda: None
         self.commands = 0
 
@@ -37,6 +40,9 @@ class FakeDefinitions:
 
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         return list(self.connections.values())[:limit]
+
+    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
+        return list(self.channels.values())[:limit]
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:
         self.commands += 1
@@ -48,6 +54,11 @@ class FakeDefinitions:
             if is_same:
                 self.connections[command.name] = msgspec.structs.replace(record, url=command.new)
             return [is_same]
+        if isinstance(command, ReencryptChannel):
+            channel = self.channels[command.name]
+            if channel.url == command.old:
+                self.channels[command.name] = msgspec.structs.replace(channel, url=command.new)
+            return [channel.url == command.old]
         assert isinstance(command, Reencrypt)
         done = 0
         for job_id, version, new in command.changes:
@@ -203,3 +214,17 @@ class TestFile:
         done = await rotate_file(store, file, nobody)
         assert (done.left, store.key_ids()) == (0, {done.key_id})
         assert store.opened(AesVault(file=KeyFile(tmp_path))) == [secret_job().spec.payload] * (2 * PAGE)
+
+
+async def test_the_urls_of_alert_channels_are_encrypted_again_too():
+    old, newest, lost = make_key(), make_key(), make_key()
+
+    def channel(name: str, key: Key) -> ChannelRecord:
+        url = AesVault((key,)).encrypt("acme", channel_place(name), SECRET)
+        return ChannelRecord("acme", name, Kind.APPRISE, url, "slack://…", 1, "ann")
+
+    store = FakeDefinitions([])
+    store.channels = {"a": channel("a", old), "b": channel("b", lost)}
+    done = await reencrypt_all(store, AesVault((newest, old)), nobody)
+    assert (done.encrypted, done.left, list(done.broken)) == (1, 1, ["alert channel b"])
+    assert AesVault((newest,)).decrypt("acme", channel_place("a"), store.channels["a"].url) == SECRET

@@ -38,7 +38,7 @@ def _take_output() -> int:
 def _send(order: Order) -> Reply:
     import apprise
     import requests
-    from apprise.plugins import N_MGR
+    from apprise.plugins import N_MGR, url_to_dict
 
     logging.disable(logging.CRITICAL)
     N_MGR.load_modules()  # type: ignore[no-untyped-call]
@@ -47,11 +47,12 @@ def _send(order: Order) -> Reply:
     jail = Jail(order.proxy_port, order.proxy_token, [*python_folders(apprise, requests), *_trusted(order.ca_file)])
     asset = apprise.AppriseAsset(plugin_paths=[], storage_mode="memory", secure_logging=True)
     jail.close()
-    if order.url.partition("://")[0].lower() not in order.schemes:
-        return Reply(False, "use this service")
     is_sent = False
     try:
-        plugin = apprise.Apprise.instantiate(order.url, asset=asset)
+        read = url_to_dict(order.url)
+        if read is not None and read["schema"] not in order.schemes:
+            return Reply(False, f"use {read['schema']}://")
+        plugin = None if read is None else apprise.Apprise.instantiate(read, asset=asset)
         if plugin is None:
             return Reply(False, jail.refused, "" if jail.refused else "url")
         is_sent = _notify(apprise, asset, plugin, order)

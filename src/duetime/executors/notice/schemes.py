@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from duetime.domain.channels import Kind, scheme_of
 from duetime.executors.guard import DEFAULT_PORTS, Ports
 
+NATIVE = ("https", "http")  # a URL as the service itself shows it; apprise finds the service by its host
 MAIL = frozenset({"mailto", "mailtos"})
 MAIL_PORTS: Ports = (*DEFAULT_PORTS, (25, 25), (465, 465), (587, 587))
 
@@ -51,7 +52,7 @@ def has_apprise() -> bool:
 def refusal_of(url: str) -> str | None:
     """Returns why a channel can't have this URL of apprise; None if it can, as far as its scheme shows."""
     scheme = scheme_of(url)
-    if scheme not in ALLOWED:
+    if scheme not in ALLOWED and scheme not in NATIVE:
         return (
             f"{scheme}:// is not a service that alerts can be sent to here: only those that apprise reaches over HTTP, "
             "and mail (mailtos://); see docs/how-to/alert-channels.md"
