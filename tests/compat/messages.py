@@ -15,6 +15,7 @@ from duetime.client import models as client
 from duetime.client.errors import ProblemBody
 from duetime.domain import work
 from duetime.wire import (
+    alerts,
     audit,
     channels,
     circuits,
