@@ -12,7 +12,7 @@ from duetime.api.auth.access import ANYONE
 from duetime.api.context import ApiContext, ClusterState
 from duetime.api.views import encode
 from duetime.domain.capacity import Capacity, Load
-from duetime.domain.lease import ClockState, explain_clock
+from duetime.domain.lease import ClockState, explain_clock, explain_unwatched
 from duetime.wire.health import Health, JobsHealth, MemoryHealth
 
 
@@ -24,6 +24,7 @@ async def get_health(context: ApiContext, verbose: bool = False) -> Response[Any
     for name, failure in context.engine.health().items():
         components[name] = failure if failure == "healthy" else f"unhealthy: {failure}"
     components["clock"] = _clock(context.engine.cluster())
+    components["alerts"] = _alerts(context.engine.cluster())
     works = not any(state.startswith("unhealthy") for state in components.values())
     capacity = context.limits.capacity
     used, is_full = capacity.utilization_percent(load), capacity.is_filling(load)
@@ -43,6 +44,11 @@ def _clock(cluster: ClusterState) -> str:
     if cluster.clock is ClockState.OFF:
         return f"degraded: {what}; let NTP keep both"
     return f"unhealthy: {what}; until it is right, nothing runs here and no changes are taken"
+
+
+def _alerts(cluster: ClusterState) -> str:
+    unwatched = explain_unwatched(cluster.view)
+    return "healthy" if unwatched is None else f"degraded: {unwatched}"
 
 
 def _memory(capacity: Capacity, load: Load) -> MemoryHealth:
