@@ -143,3 +143,15 @@ def test_failures_are_told_and_seen_and_so_is_their_end(watching: Server, receiv
     (over,) = client.get("/alerts/history?rule=dead-letters").json()["alerts"]
     assert over["alert_id"] == alert["alert_id"]
     assert over["resolved_at"] is not None
+
+
+def test_a_job_of_another_tenant_is_unknown_to_a_rule(people: People) -> None:
+    job_id = people.ann.create()
+    body = {"kind": "not_run", "window_seconds": 3600}
+    answers = [
+        people.eve.put("/alert-rules/mine", body | {"scope": f"job:{name}"}).json()
+        for name in (job_id, "0198c0de-1234-7abc-8def-0123456789ab")
+    ]
+    assert answers[0]["message"].replace(job_id, "x") == answers[1]["message"].replace(
+        "0198c0de-1234-7abc-8def-0123456789ab", "x"
+    )

@@ -36,6 +36,7 @@ WORKERS_CURSOR = "cursor of workers"
 EVENT, VERSION, CIRCUIT = "number of an event", "version", "circuit"
 CONNECTION, WORKER, SUBSCRIPTION = "name of a connection", "worker's id", "subscription's id"
 CHANNEL = "name of an alert channel"
+ALERT_RULE, SILENCE, ALERTS_CURSOR = "name of an alert rule", "silence's id", "cursor of alerts"
 HELD = "what a worker holds"  # see TestWorkers
 PREDECESSORS = "keys of jobs that one comes after"  # see test_chains.py
 NOTHING = ""  # the place names no stored thing
@@ -122,6 +123,25 @@ TABLE: dict[str, dict[str, str]] = {
     "put /alert-channels/{name}": {"path name": CHANNEL, "body url": NOTHING, "body kind": NOTHING},
     "delete /alert-channels/{name}": {"path name": CHANNEL},
     "post /alert-channels/{name}/test": {"path name": CHANNEL},
+    "get /alerts": {},
+    "get /alerts/history": {"query rule": ALERT_RULE, "query limit": NOTHING, "query cursor": ALERTS_CURSOR},
+    "get /alert-rules": {},
+    "get /alert-rules/{name}": {"path name": ALERT_RULE},
+    "put /alert-rules/{name}": {  # its channels and its scope: see test_alerts.py
+        "path name": ALERT_RULE,
+        **{
+            f"body {name}": NOTHING
+            for name in (
+                "kind", "scope", "threshold", "window_seconds", "for_seconds", "least_count", "severity", "channels",
+                "group_by", "repeat_seconds", "escalate", "quiet_hours", "enabled", "description",
+            )
+        },
+    },
+    "delete /alert-rules/{name}": {"path name": ALERT_RULE},
+    "post /alert-rules/{name}/test": {"path name": ALERT_RULE},
+    "get /silences": {},
+    "post /silences": {f"body {name}": NOTHING for name in ("seconds", "rule", "subject", "reason")},
+    "delete /silences/{silence_id}": {"path silence_id": SILENCE},
     "get /signing-key": {},
     "post /signing-key/rotate": {"body overlap_seconds": NOTHING},
     "get /subscriptions": {},
@@ -158,6 +178,12 @@ ADMINS_ONLY = {
     "put /alert-channels/{name}",
     "delete /alert-channels/{name}",
     "post /alert-channels/{name}/test",
+    "get /alerts/history",
+    "get /alert-rules/{name}",
+    "put /alert-rules/{name}",
+    "delete /alert-rules/{name}",
+    "post /alert-rules/{name}/test",
+    "delete /silences/{silence_id}",
     "delete /subscriptions/{subscription_id}",
     "post /workers/poll",
     "post /workers/report",
@@ -167,7 +193,7 @@ ADMINS_ONLY = {
 MAKES = {("post /jobs", JOB_KEY), ("post /jobs", IDEMPOTENCY_KEY), ("post /jobs:batch", JOB_KEY),
          ("put /jobs/by-key/{key}", JOB_KEY), ("put /jobs/{job_id}", JOB_KEY), ("patch /jobs/{job_id}", JOB_KEY),
          ("post /api-keys", USER_ID), ("put /connections/{name}", CONNECTION),
-         ("put /alert-channels/{name}", CHANNEL)}  # fmt: skip
+         ("put /alert-channels/{name}", CHANNEL), ("put /alert-rules/{name}", ALERT_RULE)}  # fmt: skip
 # Filters: for another user's name the list is empty.
 FILTERS = {
     ("get /jobs", "query name"), ("get /jobs", "query tag"), ("get /executions", "query job_id"),
@@ -175,7 +201,7 @@ FILTERS = {
 }  # fmt: skip
 FRAMEWORKS = ("/_openapi", "/_openapi/{path}", "/_openapi/openapi.json")
 # Lists, and routes that return an empty list.
-LISTS = {"jobs", "executions", "entries", "keys", "skipped"}
+LISTS = {"jobs", "executions", "entries", "keys", "skipped", "alerts"}
 
 
 def places(document: dict[str, Any]) -> dict[str, set[str]]:
@@ -255,6 +281,9 @@ def make_things(people: People, owner: Known) -> Things:
     key = people.make_key(people.ada, name=MARK, user_id="ann")
     assert people.ada.put(f"/connections/{MARK}", {"url": f"sqlite:///{MARK}.db"}).status == 200
     assert people.ada.put(f"/alert-channels/{MARK}", {"url": receiver.url()}).status == 200
+    assert people.ada.put(f"/alert-rules/{MARK}", {"kind": "waiting"}).status == 200
+    silence = people.ada.post("/silences", {"seconds": 86_400, "rule": MARK})
+    assert silence.status == 201
     normalised = people.ada.post("/subscriptions", {"url": receiver.url(), "events": ["job.resumed"]})
     assert normalised.status == 201
     joined = people.ada.post("/workers/join", {"name": MARK, "functions": [MARK], "slots": 1})
@@ -280,6 +309,9 @@ def make_things(people: People, owner: Known) -> Things:
             VERSION: ['"1"', "*"],
             CONNECTION: [MARK],
             CHANNEL: [MARK],
+            ALERT_RULE: [MARK],
+            SILENCE: [silence.json()["silence_id"]],
+            ALERTS_CURSOR: [queries.write_cursor(2**40, NOWHERE)],
             SUBSCRIPTION: [normalised.json()["subscription_id"]],
             WORKER: [str(joined.json()["worker_id"])],
             WORKERS_CURSOR: [queries.write_cursor(joined.json()["worker_id"] + 1, queries.NO_ROW)],
@@ -292,6 +324,7 @@ ABSENT = {
     JOB_ID: NOWHERE, EXECUTION_ID: NOWHERE, KEY_ID: "a" * 16, JOB_KEY: "nobodys", IDEMPOTENCY_KEY: "nobodys",
     USER_ID: "nobody", RESOURCE: NOWHERE, NAME: "nobodys", TAG: "nobodys",
     CIRCUIT: "1" * 16, CONNECTION: "nobodys", CHANNEL: "nobodys", WORKER: "999999999",
+    ALERT_RULE: "nobodys", SILENCE: NOWHERE,
     SUBSCRIPTION: NOWHERE,
 }  # fmt: skip
 
@@ -307,7 +340,7 @@ def snapshot(admin: Known) -> list[Any]:
     keys, audit = admin.get("/api-keys").json(), admin.pages("/audit", "entries")
     circuits, connections = admin.get("/circuits").json(), admin.get("/connections").json()
     workers, subscriptions = admin.get("/workers").json(), admin.get("/subscriptions").json()
-    channels = admin.get("/alert-channels").json()
+    channels = [admin.get(path).json() for path in ("/alert-channels", "/alert-rules", "/silences")]
     assert jobs
     assert runs
     assert audit
@@ -357,6 +390,8 @@ class Ask(NamedTuple):
             return {"name": "eve's"}
         if self.route == "put /connections/{name}":
             return {"url": "sqlite:///of-eve.db"}
+        if self.route == "put /alert-rules/{name}":
+            return {"kind": "waiting"}
         if self.route == "post /workers/poll":
             return {"free": 1, "wait_seconds": 0}
         if self.route == "post /workers/report":
@@ -369,7 +404,7 @@ CURSORS = [
     Ask(route, place, kind)
     for route, found in TABLE.items()
     for place, kind in found.items()
-    if kind in (JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR, WORKERS_CURSOR)
+    if kind in (JOBS_CURSOR, EXECUTIONS_CURSOR, AUDIT_CURSOR, WORKERS_CURSOR, ALERTS_CURSOR)
 ]
 
 _CHANCE = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\d{4}-\d\d-\d\dT[\d:.]+Z")
@@ -431,6 +466,8 @@ class TestAnotherTenants:
             made = answer.json()
             for job_id in made.get("created") or [made["job_id"]]:
                 assert intruder.delete(f"/jobs/{job_id}?purge=true").status == 200
+        if ask.route == "put /alert-rules/{name}" and answer.status == 200:
+            assert intruder.delete(f"/alert-rules/{name}").status == 200
         if ask.route == "put /connections/{name}" and answer.status == 200:
             assert intruder.delete(f"/connections/{name}").status == 200
         return answer
@@ -459,9 +496,11 @@ class TestAnotherTenants:
                 assert answer.status == 200, (ask, answer)
                 assert MARK not in answer.body.decode()
                 assert not any(name in answer.body.decode() for name in victim.names[RESOURCE]), ask
-                has_jobs = ask.route not in ("get /dead-letters", "get /workers")
+                has_jobs = ask.route not in ("get /dead-letters", "get /workers", "get /alerts/history")
                 assert (own_job in answer.body.decode()) == has_jobs, ask
-                value, row = queries.read_cursor(cursor, int if ask.kind in (AUDIT_CURSOR, WORKERS_CURSOR) else str)
+                value, row = queries.read_cursor(
+                    cursor, int if ask.kind in (AUDIT_CURSOR, WORKERS_CURSOR, ALERTS_CURSOR) else str
+                )
                 beside = queries.write_cursor(value, row[:-4] + "0000")  # no row, same position
                 assert normalised(answer, "") == normalised(ask.send(eve, beside, own_job), "")
         assert snapshot(people.ada) == before

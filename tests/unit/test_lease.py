@@ -8,6 +8,8 @@ import pytest
 
 from duetime.domain.ids import SHARDS
 from duetime.domain.lease import (
+    ALERTS,
+    TIMER,
     ClockState,
     Holding,
     Member,
@@ -19,10 +21,12 @@ from duetime.domain.lease import (
     View,
     Writes,
     Writing,
+    alerts_owner,
     believed,
     better_reckoning,
     empty_view,
     explain_clock,
+    explain_unwatched,
     judge_clock,
     listen,
     next_look_in,
@@ -240,3 +244,15 @@ class TestANodeThatCannotWrite:
 
     def test_owns_all_shards_if_leases_never_expire(self) -> None:
         assert Writing().seen(Writes(7, "the disk is full"), 11.0).may_own(math.inf, 1e9)
+
+
+def test_the_alerts_belong_to_the_living_node_with_the_role_that_has_been_alive_for_longest():
+    members = (
+        Member(3, "a", frozenset({TIMER}), 1), Member(5, "b", frozenset({ALERTS}), 1),
+        Member(8, "c", frozenset({ALERTS, TIMER}), 1),
+    )  # fmt: skip
+    assert alerts_owner(View(0, members, ())) == 5
+    assert alerts_owner(View(0, members[:1], ())) is None
+    assert alerts_owner(None) is None
+    assert explain_unwatched(View(0, members, ())) is None
+    assert "role alerts" in (explain_unwatched(View(0, members[:1], ())) or "")

@@ -156,6 +156,13 @@ def alerts_owner(view: View | None) -> int | None:
     return min((member.node for member in view.members if ALERTS in member.roles), default=None) if view else None
 
 
+def explain_unwatched(view: View | None) -> str | None:
+    """Returns a sentence for operators if no living node evaluates the alert rules; None if one does."""
+    if view is None or alerts_owner(view) is not None:
+        return None
+    return "no living node has the role alerts: nobody evaluates the alert rules"
+
+
 class Trust(msgspec.Struct, frozen=True):
     """How long a node may act on its lease, in seconds on its own monotonic clock.
 

@@ -15,7 +15,7 @@ from duetime.api.views import encode
 from duetime.domain import health as rules
 from duetime.domain.capacity import Capacity, Load
 from duetime.domain.errors import DuetimeError
-from duetime.domain.lease import ClockState, explain_clock, runs_housekeeping
+from duetime.domain.lease import ClockState, explain_clock, explain_unwatched, runs_housekeeping
 from duetime.domain.statistics import StatisticsQuery, Tally, merged, window
 from duetime.ports.store import Totals
 from duetime.wire.health import Health, JobsHealth, Liveness, MemoryHealth, NodeHealth, Readiness
@@ -76,6 +76,7 @@ def _own_components(context: ApiContext, trouble: str | None) -> dict[str, str]:
     components = {
         "database": f"unhealthy: {trouble}" if trouble else rules.HEALTHY,
         "clock": _clock(cluster),
+        "alerts": _alerts(cluster),
         "lease": rules.lease(cluster.standing),
         "event loop": rules.event_loop(facts),
         "writer": rules.writer(facts),
@@ -112,6 +113,11 @@ def _clock(cluster: ClusterState) -> str:
     if cluster.clock is ClockState.OFF:
         return f"degraded: {what}; let NTP keep both"
     return f"unhealthy: {what}; until it is right, nothing runs here and no changes are taken"
+
+
+def _alerts(cluster: ClusterState) -> str:
+    unwatched = explain_unwatched(cluster.view)
+    return "healthy" if unwatched is None else f"degraded: {unwatched}"
 
 
 def _memory(capacity: Capacity, load: Load) -> MemoryHealth:
