@@ -23,6 +23,7 @@ from duetime.domain.upkeep import Upkeep
 from duetime.domain.worker_limits import WorkerLimits
 from duetime.engine.dispatcher import Limits
 from duetime.engine.settings import EngineSettings
+from duetime.events.hub import LOCAL_OPERATOR
 from duetime.executors.http import HttpExecutor
 from duetime.executors.pool import ConnectionLimits
 from duetime.executors.script.executor import ScriptExecutor
@@ -83,6 +84,11 @@ def make_tokens(settings: Settings) -> Tokens | None:
     if not secret and not file:
         return None
     return Tokens(secret=secret, jwks_file=file, issuer=settings.jwt_issuer, audience=settings.jwt_audience)
+
+
+def operator_tenant(settings: Settings) -> str | None:
+    """Returns the tenant whose admins learn of nodes and shards; None: nobody does, through the API."""
+    return None if settings.jwt_secret or settings.jwks_file else LOCAL_OPERATOR
 
 
 def make_engine_settings(settings: Settings, tiers: TierLimits) -> EngineSettings:

@@ -29,6 +29,7 @@ from duetime.assembly import (
     make_storage,
     make_tier_limits,
     make_tokens,
+    operator_tenant,
 )
 from duetime.audit_files import AuditFolder
 from duetime.domain.errors import Overloaded
@@ -64,7 +65,7 @@ class Node:
         self._settings = settings
         self._servers = HttpServers(settings)
         self._clock = SystemClock()
-        self._events = EventHub()
+        self._events = EventHub(operator_tenant(settings))
         self._capacity = make_capacity(settings)
         self._telemetry = Telemetry()
         store, self._registry, bus = make_storage(settings, self._capacity)

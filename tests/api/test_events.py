@@ -87,7 +87,7 @@ def test_a_follower_that_lost_its_connection_resumes(person: Person) -> None:
         first = next(about(events, person.create()))
     missed = [person.create("every 1h") for _ in range(3)]
     with following(person.client, first.number) as events:
-        resumed = [event for event in islice(created_in(events), 3)]
+        resumed = list(islice(created_in(events), 3))
     assert [event.data["job_id"] for event in resumed] == missed
     numbers = [int(event.number or 0) for event in (first, *resumed)]
     assert numbers == sorted(set(numbers))
