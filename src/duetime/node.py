@@ -33,6 +33,7 @@ from duetime.assembly import (
     make_tier_limits,
     make_tokens,
     make_traces,
+    operator_of,
 )
 from duetime.audit_files import AuditFolder
 from duetime.domain.direct_alerts import node_leaving
@@ -81,7 +82,7 @@ class Node:
         self._settings = settings
         self._servers = HttpServers(settings)
         self._clock = SystemClock()
-        self._events = EventHub()
+        self._events = EventHub(operator_of(settings) or None)
         self._capacity = make_capacity(settings)
         self._telemetry = Telemetry()
         store, self._registry, bus = make_storage(settings, self._capacity)

@@ -24,9 +24,10 @@ from duetime.domain.capacity import UNBOUNDED
 from duetime.domain.commands import Command
 from duetime.domain.defaults import OperatorDefaults
 from duetime.domain.errors import Conflict
+from duetime.domain.event_log import OMITTED
 from duetime.domain.execution import Outcome
 from duetime.domain.grants import KeyLimits
-from duetime.domain.identity import LOCAL
+from duetime.domain.identity import LOCAL, Right, Role
 from duetime.domain.ids import SHARDS
 from duetime.domain.job import JobType
 from duetime.domain.lease import Standing
@@ -272,3 +273,22 @@ async def fail(context: ApiContext, clock: HandClock) -> tuple[str, str]:
         failed = [event for event in following.take() if event is not None and event.kind == "execution.failed"]
     await engine.stop()
     return made["job_id"], str(failed[0].data["execution_id"])
+
+
+def test_the_counts_of_omitted_events_are_for_admins() -> None:
+    event = Event(OMITTED, 0, LOCAL.tenant, {"count": 7, "kinds": {"job.created": 7}}, None, 5)
+    assert b'"count":7' in event_routes._frame(event, True)
+    assert b"7" not in event_routes._frame(event, False).partition(b"data: ")[2].partition(b"message")[2]
+
+
+async def test_a_user_sees_events_of_own_jobs_and_none_of_nodes(context: ApiContext) -> None:
+    user = msgspec.structs.replace(LOCAL, user_id="ann", role=Role.USER, rights=frozenset({Right.READ}))
+    sight = event_routes._Sight(context, user)
+    events = [
+        Event("job.created", 0, LOCAL.tenant, {"job_id": "1"}, "ann"),
+        Event("job.created", 0, LOCAL.tenant, {"job_id": "2"}, "bob"),
+        Event("node.joined", 0, LOCAL.tenant, {"node": 1}),
+        Event("worker.left", 0, LOCAL.tenant, {"worker": 1}, "ann"),
+        Event(OMITTED, 0, LOCAL.tenant, {"count": 1}),
+    ]
+    assert [await sight.covers(event) for event in events] == [True, False, False, True, True]
