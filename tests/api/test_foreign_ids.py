@@ -388,6 +388,8 @@ class Ask(NamedTuple):
             return JOB
         if self.route == "post /api-keys":
             return {"name": "eve's"}
+        if self.route == "put /alert-channels/{name}":
+            return {"url": "https://hooks.example/eve"}
         if self.route == "put /connections/{name}":
             return {"url": "sqlite:///of-eve.db"}
         if self.route == "put /alert-rules/{name}":
@@ -468,6 +470,8 @@ class TestAnotherTenants:
                 assert intruder.delete(f"/jobs/{job_id}?purge=true").status == 200
         if ask.route == "put /alert-rules/{name}" and answer.status == 200:
             assert intruder.delete(f"/alert-rules/{name}").status == 200
+        if ask.route == "put /alert-channels/{name}" and answer.status == 200:
+            assert intruder.delete(f"/alert-channels/{name}").status == 200
         if ask.route == "put /connections/{name}" and answer.status == 200:
             assert intruder.delete(f"/connections/{name}").status == 200
         return answer

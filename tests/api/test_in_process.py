@@ -91,6 +91,7 @@ async def context(tmp_path: Path, clock: HandClock) -> AsyncIterator[ApiContext]
             defaults=OperatorDefaults(),
             target_refusal=lambda url: None,
             connection_refusal=lambda url: None,
+            channel_refusal=lambda kind, url: None,
         ),
         forget_key=lambda key_id: None,
         derive_keys=lambda tenant, version: (),
