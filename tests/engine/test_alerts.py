@@ -104,7 +104,7 @@ class Watch:
         return found
 
     def events(self) -> list[Event]:
-        return [event for event in self.stage.events.list_kept() if event.kind.startswith("alert.")]
+        return [event for event in self.stage.events.list_gathered() if event.kind.startswith("alert.")]
 
 
 @pytest.fixture

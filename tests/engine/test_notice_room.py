@@ -12,6 +12,7 @@ from duetime.domain.execution import Claim
 from duetime.engine.claimer import Claimer
 from duetime.engine.dispatcher import Dispatcher, Limits
 from duetime.engine.unanswered import Unanswered
+from duetime.events import EventHub
 from duetime.testing import HandClock
 from engine.stage import until
 from engine.test_dispatcher import Attempts, claim_of, without_waiting
@@ -141,6 +142,6 @@ async def test_notices_that_wait_in_the_store_are_claimed_although_the_memory_is
     dispatcher = Dispatcher(limits, hang, lambda claim: None, set(), is_held=lambda claim: False)
     dispatcher.offer([claim_of(number, endpoint=number, tenant=tenant) for number, tenant in enumerate(["acme"] * 8)])
     dispatcher.offer([claim_of(20 + number, endpoint=number, tenant="globex") for number in range(8)])
-    await Claimer(store, clock, 1, dispatcher, Unanswered(clock.monotonic)).run_once()  # type: ignore[arg-type]
+    await Claimer(store, clock, 1, dispatcher, Unanswered(clock.monotonic), EventHub()).run_once()  # type: ignore[arg-type]
     await until(lambda: sum(claim.endpoint == NOTICES for claim in begun) == 2)
     assert {claim.tenant for claim in begun if claim.endpoint == NOTICES} == {"acme", "globex"}

@@ -10,9 +10,13 @@ import msgspec
 import pytest
 
 from duetime.domain import commands as c
+from duetime.domain.alerts import Alert, AlertState
+from duetime.domain.budgets import JobStanding, Standing
 from duetime.domain.capacity import Capacity, Load
 from duetime.domain.errors import InsufficientStorage, NotFound, QuotaExceeded, StaleWrite
 from duetime.domain.execution import AttemptEnd, Claim, Outcome, expire
+from duetime.domain.instants import HOUR
+from duetime.domain.objectives import Budget, Objective, ObjectiveKind
 from duetime.domain.plan import NewExecution, Skipped
 from duetime.domain.states import ErrorType, Trigger
 from duetime.ports.usage import LogUsage, PoolUsage, StoreUsage
@@ -48,6 +52,9 @@ def fire(*executions: NewExecution, skips: tuple[Skipped, ...] = (), now: int = 
 
 FINAL_FAILURE = msgspec.structs.replace(end(FAILURE)[1], state="FAILED", dead=True)
 OUT = InsufficientStorage("memory", 1, 2, 3)
+BUDGET = Budget(100, 99, 0.99, 0.25, 0, {"1h": 3.0})
+STANDING = JobStanding(TENANT, "j", "x", Standing(Objective(ObjectiveKind.SUCCESS, 0.99, HOUR), BUDGET, None))
+ALERT = Alert("a", TENANT, "r", "waiting", "", "critical", AlertState.FIRING, NOW, 1.0, "many wait")
 
 # A metric, the series that moves (its name's suffix and labels), by how much, and the cause.
 CAUSES: dict[str, tuple[str, float, Callable[[Scene], None]]] = {
@@ -156,6 +163,20 @@ CAUSES: dict[str, tuple[str, float, Callable[[Scene], None]]] = {
     "log_written_bytes": ("_total", 9, lambda s: s.read(logs=LogUsage(9, 0, 0))),
     "log_lost_lines": ("_total", 9, lambda s: s.read(logs=LogUsage(0, 9, 0))),
     "log_waiting_bytes": ("", 9, lambda s: s.read(logs=LogUsage(0, 0, 9))),
+    "slo_error_budget_left_ratio": (
+        f'{{job_id="j",objective="success",tenant="{TENANT}"}}', 0.25, lambda s: s.emit(e.ObjectivesRead([STANDING])),
+    ),
+    "slo_burn_rate_ratio": (
+        f'{{job_id="j",objective="success",over="1h",tenant="{TENANT}"}}', 3,
+        lambda s: s.emit(e.ObjectivesRead([STANDING])),
+    ),
+    "alerts_moved": (
+        '_total{severity="critical",state="firing"}', 1, lambda s: s.emit(e.AlertsMoved(NOW, [ALERT])),
+    ),
+    "alerts_firing": ("", 2, lambda s: s.emit(e.AlertsEvaluated(9, 2, 5, 0.5))),
+    "alerts_omitted": ("", 5, lambda s: s.emit(e.AlertsEvaluated(9, 2, 5, 0.5))),
+    "alerts_evaluation_seconds": ("_sum", 0.5, lambda s: s.emit(e.AlertsEvaluated(9, 2, 5, 0.5))),
+    "spans": ('_total{outcome="lost"}', 4, lambda s: s.emit(e.SpansExported(3, 4))),
 }  # fmt: skip
 
 

@@ -9,12 +9,14 @@ from prometheus_client.metrics_core import Metric
 
 from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.prometheus import protobuf, text
+from duetime.telemetry.prometheus.alerts import AlertMetrics
 from duetime.telemetry.prometheus.api import ApiMetrics
 from duetime.telemetry.prometheus.attempts import AttemptMetrics
 from duetime.telemetry.prometheus.cluster import ClusterMetrics
 from duetime.telemetry.prometheus.families import AnyFamily, families_of
 from duetime.telemetry.prometheus.gauges import EngineGauges, NodeGauges, QueueGauges, StoreGauges
 from duetime.telemetry.prometheus.objectives import ObjectiveMetrics
+from duetime.telemetry.prometheus.spans import SpanMetrics
 from duetime.telemetry.prometheus.stages import StageWaits
 from duetime.telemetry.prometheus.writes import WriteMetrics
 from duetime.telemetry.readings import Readings
@@ -30,6 +32,8 @@ class Metrics:
         self.api = ApiMetrics(telemetry)
         self.cluster = ClusterMetrics(telemetry)
         self.objectives = ObjectiveMetrics(telemetry)
+        self.alerts = AlertMetrics(telemetry)
+        self.spans = SpanMetrics(telemetry)
         self.queue = QueueGauges()
         self.engine = EngineGauges()
         self.store = StoreGauges()
