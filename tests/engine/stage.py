@@ -21,7 +21,6 @@ from duetime.ports.store import ExecutionRecord, JobRecord, Store
 from duetime.ports.vault import Vault
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.telemetry.hub import Telemetry
-from duetime.telemetry.measured_store import measured
 from duetime.testing import HandClock, ScriptedExecutor
 from patience import PATIENCE_SECONDS
 from samples import TENANT, executions_of, job_of, new_job, one
@@ -52,7 +51,7 @@ class Stage:
 
     def make_engine(self, limits: Limits | None = None, store: Store | None = None, **settings: Any) -> Engine:
         self.engine = Engine(
-            measured(store or self.store, self.telemetry), self.registry,
+            store or self.store, self.registry,
             self.bus, self.executor, self.clock, self.events,
             EngineSettings(limits=limits or Limits(), **settings), jitter=lambda: 1.0, vault=self.vault,
             archive=self.archive, telemetry=self.telemetry,
