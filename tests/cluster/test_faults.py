@@ -74,7 +74,7 @@ class TestDiskFull:
             return health if health.status == 503 else None
 
         health = wait_until(health_when_full, PATIENCE_SECONDS, "it says that the disk is full").json()
-        assert health["status"] == "degraded"
+        assert health["status"] == "unhealthy"
         assert "unhealthy" in health["components"]["database"]
         limit_file_size(scenario.server, resource.RLIM_INFINITY)
         assert_heals(scenario)
