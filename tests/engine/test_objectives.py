@@ -15,6 +15,7 @@ from duetime.domain.job import CatchUp, JobStatus, RetryPolicy, Slo
 from duetime.domain.objectives import ObjectiveKind
 from duetime.domain.states import ErrorType
 from duetime.telemetry.emitted import ObjectivesRead
+from duetime.telemetry.measured_store import measured
 from duetime.telemetry.prometheus.families import Gauge
 from duetime.telemetry.prometheus.objectives import LABELS, MOST_OBJECTIVES, ObjectiveMetrics
 from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
@@ -27,7 +28,7 @@ LOST = Outcome(ErrorType.HTTP_ERROR, "busy", 503)
 
 
 async def watched_job(stage: Stage, **fields: object) -> str:
-    await stage.join()
+    await stage.join(store=measured(stage.store, stage.telemetry))
     job_id = await stage.add_job(spec("every 1m", **{"slo": SLO, **fields}))
     await stage.engine.term.watched.run_once()
     return job_id
@@ -116,7 +117,7 @@ async def test_a_failing_job_burns_fast_enough_for_an_alert_and_then_no_more(sta
 
 
 async def test_a_job_that_is_created_is_watched_at_once(stage: Stage):
-    await stage.make_engine().start()
+    await stage.make_engine(store=measured(stage.store, stage.telemetry)).start()
     try:
         woken = asyncio.Event()
         collected = stage.engine._around.collected
