@@ -21,6 +21,7 @@ from duetime.ports.store import ExecutionRecord, JobRecord, Store
 from duetime.ports.vault import Vault
 from duetime.registry.embedded import EmbeddedRegistry
 from duetime.telemetry.hub import Telemetry
+from duetime.telemetry.measured_store import measured
 from duetime.testing import HandClock, ScriptedExecutor
 from patience import PATIENCE_SECONDS
 from samples import TENANT, executions_of, job_of, new_job, one
