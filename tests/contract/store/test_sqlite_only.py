@@ -44,6 +44,7 @@ from snapshot import recount, totals
 from store.later_schema import BROKEN, LATER, use_migrations
 
 CHILD = Path(__file__).with_name("child.py")
+NEWEST = load_migrations()[-1][0]
 
 
 async def filled(folder: Path, jobs: int = 300) -> None:
@@ -270,9 +271,9 @@ migrate(connection)
         ("CREATE TABLE jobs", 0),
         ("CREATE TABLE promotion", 0),
         ("user_version = 1", 0),
-        ("UPDATE jobs SET color", 1),
-        ("user_version = 2", 1),
-        ("INSERT INTO colors", 2),
+        ("UPDATE jobs SET color", NEWEST),
+        (f"user_version = {NEWEST + 1}", NEWEST),
+        ("INSERT INTO colors", NEWEST + 1),
     ],
 )
 async def test_a_killed_migration_is_continued_at_the_next_start(
