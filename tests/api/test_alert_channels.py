@@ -17,7 +17,7 @@ from cluster.processes import Answer, Server, wait_until
 from duetime.domain.channels import LONGEST_URL
 from security.inbox import Inbox, inbox
 
-TOKEN = "T0K3N-that-nobody-may-see"
+TOKEN = "T0K3N"
 
 
 @pytest.fixture

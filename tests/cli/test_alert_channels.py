@@ -9,7 +9,7 @@ import pytest
 from cli.conftest import Duetime
 from security.inbox import Inbox, inbox
 
-TOKEN = "T0K3N-that-nobody-may-see"
+TOKEN = "T0K3N"
 
 
 @pytest.fixture

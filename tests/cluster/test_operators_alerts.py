@@ -15,7 +15,7 @@ from security.inbox import Inbox, inbox
 
 pytestmark = [pytest.mark.slow, pytest.mark.cluster]
 
-TOKEN = "T0K3N-that-nobody-may-see"
+TOKEN = "T0K3N"
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from executors.notices import Channels, MailServer, notice_attempt
 from security.inbox import inbox
 
 SECRET = f"whsec_{b64encode(bytes(24)).decode()}"
-TOKEN = "T0K3N-that-nobody-may-see"
+TOKEN = "T0K3N"
 FAR = 60.0
 
 

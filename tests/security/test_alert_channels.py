@@ -31,7 +31,7 @@ from executors.hostile import Hostile
 from executors.notices import MailServer, notice_attempt
 from executors.test_ssrf import Names
 
-TOKEN = "T0K3N-that-nobody-may-see"
+TOKEN = "T0K3N"
 # Tests stay on loopback, so 127.0.0.2 stands for a public address, and 127.0.0.1 for a forbidden one.
 PUBLIC = (ip_network("127.0.0.2/32"),)
 FAR = 60.0

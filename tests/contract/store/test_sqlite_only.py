@@ -44,6 +44,7 @@ from snapshot import recount, totals
 from store.later_schema import BROKEN, LATER, use_migrations
 
 CHILD = Path(__file__).with_name("child.py")
+NEWEST = load_migrations()[-1][0]
 
 
 async def filled(folder: Path, jobs: int = 300) -> None:
