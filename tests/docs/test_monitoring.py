@@ -195,7 +195,7 @@ def free_port() -> int:
 @pytest.mark.parametrize("features", [[], ["--enable-feature=native-histograms"]], ids=["classic", "native"])
 def test_a_real_prometheus_scrapes_a_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, features: list[str]) -> None:
     metrics, web = free_port(), free_port()
-    monkeypatch.setenv("METRICS_PORT", str(metrics))
+    monkeypatch.setenv("DUETIME_METRICS_PORT", str(metrics))
     scrape = {"job_name": "duetime", "scrape_interval": "1s", "static_configs": [{"targets": [f"127.0.0.1:{metrics}"]}]}
     config = {"rule_files": [str(RULES)], "scrape_configs": [scrape]}
     (tmp_path / "prometheus.yml").write_text(yaml.safe_dump(config))
@@ -226,6 +226,7 @@ def _asked(port: int, query: str) -> list[dict[str, Any]]:
                 found: list[dict[str, Any]] = json.load(answer)["data"]["result"]
             if found:
                 return found
-        except OSError:  # it is not up yet
-            time.sleep(0.2)
+        except OSError:
+            found = []  # it is not up yet
+        time.sleep(0.2)
     raise AssertionError(f"Prometheus has no answer to {query}")
