@@ -10,7 +10,14 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from duetime.client import AsyncClient, Client, alert_operations, operations
+from duetime.client import (
+    AsyncClient,
+    Client,
+    admin_operations,
+    alert_operations,
+    observability_operations,
+    operations,
+)
 from duetime.client.batch import batch_call
 from duetime.client.calls import Call, Followed, Listed
 from duetime.client.models import CreatedJob
@@ -30,7 +37,7 @@ NOT_YET: tuple[str, ...] = ()
 def _functions() -> list[tuple[str, Any]]:
     return [
         (name, build)
-        for module in (operations, alert_operations)
+        for module in (operations, alert_operations, admin_operations, observability_operations)
         for name, build in inspect.getmembers(module, inspect.isfunction)
         if build.__module__ == module.__name__ and not name.startswith("_")
     ]

@@ -19,7 +19,7 @@ from compat.messages import missing
 from compat.scenario import ENCRYPTION_KEY, SIGNING_SECRET, TENANT, TOKEN
 from duetime.api.app import create_app
 from duetime.api.auth.tokens import sign
-from duetime.client import operations
+from duetime.client import admin_operations, operations
 from duetime.client.calls import Answer, Call
 from duetime.domain.ids import instant_of
 from duetime.domain.instants import DAY, HOUR
@@ -188,12 +188,12 @@ async def test_all_rows_of_a_migrated_database_are_read(used: Used, version: str
         assert states == {*State}
         assert attempts > 10
         assert (await ask(operations.dead_letters().page(100))).executions
-        assert (await ask(operations.list_circuits())).circuits
-        assert (await ask(operations.list_connections())).connections
-        assert (await ask(operations.list_subscriptions())).subscriptions
-        assert (await ask(operations.audit().page(100))).entries
-        assert {key.revoked_at is None for key in (await ask(operations.list_api_keys())).keys} == {True, False}
-        assert (await ask(operations.list_workers())).workers
+        assert (await ask(admin_operations.list_circuits())).circuits
+        assert (await ask(admin_operations.list_connections())).connections
+        assert (await ask(admin_operations.list_subscriptions())).subscriptions
+        assert (await ask(admin_operations.audit().page(100))).entries
+        assert {key.revoked_at is None for key in (await ask(admin_operations.list_api_keys())).keys} == {True, False}
+        assert (await ask(admin_operations.list_workers())).workers
 
 
 async def test_the_audit_of_a_migrated_database_is_verified(used: Used):

@@ -14,7 +14,7 @@ from pyreqwest.client import ClientBuilder
 from pyreqwest.exceptions import RequestError
 from pyreqwest.request import RequestBuilder
 
-from duetime.client import alert_operations, operations
+from duetime.client import admin_operations, alert_operations, observability_operations, operations
 from duetime.client.batch import Batch, Definition
 from duetime.client.calls import PAGE_ROWS, Answer, Call, Followed, Listed, shown_as_method
 from duetime.client.errors import DuetimeError, ServerAway
@@ -263,18 +263,18 @@ class AsyncClient:
 
     preview_schedule = _sends(operations.preview_schedule)
     events = _follows(operations.events)
-    create_api_key = _sends(operations.create_api_key)
-    list_api_keys = _sends(operations.list_api_keys)
-    revoke_api_key = _sends(operations.revoke_api_key)
-    audit = _lists(operations.audit)
-    list_workers = _sends(operations.list_workers)
-    list_connections = _sends(operations.list_connections)
-    put_connection = _sends(operations.put_connection)
-    remove_connection = _sends(operations.remove_connection)
-    list_alert_channels = _sends(operations.list_alert_channels)
-    put_alert_channel = _sends(operations.put_alert_channel)
-    remove_alert_channel = _sends(operations.remove_alert_channel)
-    test_alert_channel = _sends(operations.test_alert_channel)
+    create_api_key = _sends(admin_operations.create_api_key)
+    list_api_keys = _sends(admin_operations.list_api_keys)
+    revoke_api_key = _sends(admin_operations.revoke_api_key)
+    audit = _lists(admin_operations.audit)
+    list_workers = _sends(admin_operations.list_workers)
+    list_connections = _sends(admin_operations.list_connections)
+    put_connection = _sends(admin_operations.put_connection)
+    remove_connection = _sends(admin_operations.remove_connection)
+    list_alert_channels = _sends(alert_operations.list_alert_channels)
+    put_alert_channel = _sends(alert_operations.put_alert_channel)
+    remove_alert_channel = _sends(alert_operations.remove_alert_channel)
+    test_alert_channel = _sends(alert_operations.test_alert_channel)
     list_alerts = _sends(alert_operations.list_alerts)
     alert_history = _sends(alert_operations.alert_history)
     list_alert_rules = _sends(alert_operations.list_alert_rules)
@@ -285,16 +285,21 @@ class AsyncClient:
     list_silences = _sends(alert_operations.list_silences)
     add_silence = _sends(alert_operations.add_silence)
     remove_silence = _sends(alert_operations.remove_silence)
-    list_subscriptions = _sends(operations.list_subscriptions)
-    add_subscription = _sends(operations.add_subscription)
-    remove_subscription = _sends(operations.remove_subscription)
-    get_signing_key = _sends(operations.get_signing_key)
-    rotate_signing_key = _sends(operations.rotate_signing_key)
-    list_circuits = _sends(operations.list_circuits)
-    close_circuit = _sends(operations.close_circuit)
-    cluster = _sends(operations.cluster)
-    observability_now = _sends(operations.observability_now)
-    health = _sends(operations.health)
+    list_subscriptions = _sends(admin_operations.list_subscriptions)
+    add_subscription = _sends(admin_operations.add_subscription)
+    remove_subscription = _sends(admin_operations.remove_subscription)
+    get_signing_key = _sends(admin_operations.get_signing_key)
+    rotate_signing_key = _sends(admin_operations.rotate_signing_key)
+    list_circuits = _sends(admin_operations.list_circuits)
+    close_circuit = _sends(admin_operations.close_circuit)
+    cluster = _sends(observability_operations.cluster)
+    observability_now = _sends(observability_operations.observability_now)
+    health = _sends(observability_operations.health)
+    ready = _sends(observability_operations.ready)
+    stats = _sends(observability_operations.stats)
+    observability = _sends(observability_operations.observability)
+    histograms = _sends(observability_operations.histograms)
+    job_histograms = _sends(observability_operations.job_histograms)
     request = _sends(operations.request)
 
 

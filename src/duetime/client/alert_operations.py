@@ -1,4 +1,4 @@
-"""The operations of the API on alerts, their rules and silences; see operations.py."""
+"""The operations of the API on alerts, their rules, silences and channels; see operations.py."""
 
 from __future__ import annotations
 
@@ -58,3 +58,27 @@ def add_silence(seconds: float, *, rule: str = "", subject: str = "", reason: st
 def remove_silence(silence_id: str) -> Call[m.SilenceMessage]:
     """For admins: end a silence."""
     return send("DELETE", path_of("silences", silence_id), m.SilenceMessage)
+
+
+def list_alert_channels() -> Call[m.ChannelList]:
+    """For admins: list where notices of alerts are sent, without the tokens."""
+    return get(path_of("alert-channels"), m.ChannelList)
+
+
+def put_alert_channel(name: str, url: str, *, kind: str | None = None) -> Call[m.AlertChannel]:
+    """For admins: add an alert channel, or change its URL, which can't be read back.
+
+    `kind`: webhook or apprise; by default webhook for http:// and https://, otherwise apprise.
+    """
+    body = {"url": url, "kind": kind}
+    return send("PUT", path_of("alert-channels", name), m.AlertChannel, body, may_repeat=True)
+
+
+def remove_alert_channel(name: str) -> Call[m.ChannelMessage]:
+    """For admins: remove an alert channel. Notices to it fail from then on."""
+    return send("DELETE", path_of("alert-channels", name), m.ChannelMessage)
+
+
+def test_alert_channel(name: str) -> Call[m.ChannelTest]:
+    """For admins: send a test notice. The execution of the job that is returned tells whether it arrived."""
+    return send("POST", path_of("alert-channels", name, "test"), m.ChannelTest)

@@ -190,3 +190,8 @@ def shown_as_method(method: F, build: Callable[..., Any], answers: str = "{}") -
     shown.__name__ = shown.__qualname__ = build.__name__
     shown.__doc__ = build.__doc__
     return method
+
+
+def given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields that have a value: the server has defaults for the others."""
+    return {name: value for name, value in fields.items() if value is not None}

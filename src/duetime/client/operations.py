@@ -7,7 +7,7 @@ the given ones: the server has defaults for the others, and may accept values th
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Literal, cast
 
@@ -15,10 +15,20 @@ import msgspec
 
 from duetime.client import models as m
 from duetime.client.batch import Definition
-from duetime.client.calls import IDEMPOTENCY_KEY, Call, Followed, Frame, Listed, Value, get, path_of, send, with_query
+from duetime.client.calls import (
+    IDEMPOTENCY_KEY,
+    Call,
+    Followed,
+    Frame,
+    Listed,
+    Value,
+    get,
+    given,
+    path_of,
+    send,
+    with_query,
+)
 from duetime.client.errors import UnknownAnswer
-from duetime.wire.connections import ConnectionRequest
-from duetime.wire.signing import RotateRequest
 
 Instant = datetime | str
 IfMatch = int | str | None
@@ -196,7 +206,7 @@ def redrive(
     wanted = {"ids": None if ids is None else list(ids), **filters, "limit": limit, "per_second": per_second}
     if wanted["ids"] == []:  # the server would run all
         raise ValueError("redrive was given no ids; leave them out to run the latest dead letters again")
-    return send("POST", path_of("dead-letters", "redrive"), m.Redriven, _given(wanted))
+    return send("POST", path_of("dead-letters", "redrive"), m.Redriven, given(wanted))
 
 
 # The rest
@@ -212,7 +222,7 @@ def preview_schedule(
 ) -> Call[m.Preview]:
     """Describe a schedule, with its next instants (10, or up to 100) and warnings. Nothing is created."""
     wanted = {"schedule": schedule, "timezone": timezone, "dst": dst, "after": after, "count": count}
-    return send("POST", path_of("schedules", "preview"), m.Preview, _given(wanted), may_repeat=True)
+    return send("POST", path_of("schedules", "preview"), m.Preview, given(wanted), may_repeat=True)
 
 
 def events(*, after: int | None = None) -> Followed[m.Event]:
@@ -221,177 +231,6 @@ def events(*, after: int | None = None) -> Followed[m.Event]:
     `after`: the number of the event to continue after. After an event of the kind `reset`, read the lists again.
     """
     return Followed(path_of("events"), _event, after, gap=RESET)
-
-
-def create_api_key(
-    name: str,
-    *,
-    user_id: str | None = None,
-    role: m.RoleWord | None = None,
-    tier: m.TierWord | None = None,
-    scopes: Iterable[m.RightWord] | None = None,
-    expires_in_days: float | None = None,
-) -> Call[m.MadeKey]:
-    """For admins: create a key, for yourself unless `user_id` is given. Its secret is only in this response."""
-    wanted = {
-        "name": name, "user_id": user_id, "role": role, "tier": tier, "scopes": None if scopes is None else [*scopes],
-        "expires_in_days": expires_in_days,
-    }  # fmt: skip
-    return send("POST", path_of("api-keys"), m.MadeKey, _given(wanted))
-
-
-def list_api_keys() -> Call[m.KeyList]:
-    """For admins: list the tenant's keys, latest first, without their secrets."""
-    return get(path_of("api-keys"), m.KeyList)
-
-
-def revoke_api_key(key_id: str) -> Call[m.KeyMessage]:
-    """For admins: revoke a key for good."""
-    return send("DELETE", path_of("api-keys", key_id), m.KeyMessage)
-
-
-def audit(
-    *,
-    actor: str | None = None,
-    action: str | None = None,
-    resource: str | None = None,
-    since: Instant | None = None,
-    until: Instant | None = None,
-) -> Listed[m.AuditPage, m.AuditEntry]:
-    """For admins: list who changed what, latest first."""
-    query = {"actor": actor, "action": action, "resource": resource, "from": since, "to": until}
-    return Listed(path_of("audit"), m.AuditPage, lambda page: page.entries, query)
-
-
-def list_workers(*, limit: int = 100, cursor: str | None = None) -> Call[m.WorkerList]:
-    """For admins: list the tenant's workers, latest first, page by page."""
-    return get(path_of("workers"), m.WorkerList, limit=limit, cursor=cursor)
-
-
-def list_connections() -> Call[m.ConnectionList]:
-    """For admins: list the databases of SQL jobs, without their passwords."""
-    return get(path_of("connections"), m.ConnectionList)
-
-
-def put_connection(name: str, url: str) -> Call[m.Connection]:
-    """For admins: register a database for SQL jobs, or change its URL, which can't be read back."""
-    return send("PUT", path_of("connections", name), m.Connection, ConnectionRequest(url), may_repeat=True)
-
-
-def remove_connection(name: str) -> Call[m.ConnectionMessage]:
-    """For admins: remove a database. Jobs that use it fail from then on."""
-    return send("DELETE", path_of("connections", name), m.ConnectionMessage)
-
-
-def list_alert_channels() -> Call[m.ChannelList]:
-    """For admins: list where notices of alerts are sent, without the tokens."""
-    return get(path_of("alert-channels"), m.ChannelList)
-
-
-def put_alert_channel(name: str, url: str, *, kind: str | None = None) -> Call[m.AlertChannel]:
-    """For admins: add an alert channel, or change its URL, which can't be read back.
-
-    `kind`: webhook or apprise; by default webhook for http:// and https://, otherwise apprise.
-    """
-    body = {"url": url, "kind": kind}
-    return send("PUT", path_of("alert-channels", name), m.AlertChannel, body, may_repeat=True)
-
-
-def remove_alert_channel(name: str) -> Call[m.ChannelMessage]:
-    """For admins: remove an alert channel. Notices to it fail from then on."""
-    return send("DELETE", path_of("alert-channels", name), m.ChannelMessage)
-
-
-def test_alert_channel(name: str) -> Call[m.ChannelTest]:
-    """For admins: send a test notice. The execution of the job that is returned tells whether it arrived."""
-    return send("POST", path_of("alert-channels", name, "test"), m.ChannelTest)
-
-
-def list_subscriptions() -> Call[m.SubscriptionList]:
-    """For admins: list the URLs that get notifications."""
-    return get(path_of("subscriptions"), m.SubscriptionList)
-
-
-def add_subscription(url: str, *, events: Sequence[str] = ()) -> Call[m.Subscription]:
-    """For admins: send notifications of these events, or of all, to a URL."""
-    return send("POST", path_of("subscriptions"), m.Subscription, {"url": url, "events": list(events)})
-
-
-def remove_subscription(subscription_id: str) -> Call[m.SubscriptionMessage]:
-    """For admins: remove a subscription."""
-    return send("DELETE", path_of("subscriptions", subscription_id), m.SubscriptionMessage)
-
-
-def get_signing_key() -> Call[m.SigningKey]:
-    """For admins: return the secret with which the tenant's receivers verify requests."""
-    return get(path_of("signing-key"), m.SigningKey)
-
-
-def rotate_signing_key(*, overlap_seconds: int = 86_400) -> Call[m.SigningKey]:
-    """For admins: sign with a new key. The current key also signs, for `overlap_seconds`."""
-    return send("POST", path_of("signing-key", "rotate"), m.SigningKey, RotateRequest(overlap_seconds))
-
-
-def list_circuits() -> Call[m.CircuitList]:
-    """List targets that failed since they last succeeded, open circuits first."""
-    return get(path_of("circuits"), m.CircuitList)
-
-
-def close_circuit(circuit: str) -> Call[m.CircuitMessage]:
-    """For admins: reset a target's failures, so that it is called again."""
-    return send("DELETE", path_of("circuits", circuit), m.CircuitMessage)
-
-
-def cluster() -> Call[m.Cluster]:
-    """For admins: return the living nodes with their roles, leases and shards."""
-    return get(path_of("cluster"), m.Cluster)
-
-
-def observability_now() -> Call[m.Now]:
-    """For admins: return the worst jobs of the last minutes, and which tenants and targets take the nodes' places. For
-    the operator: of all tenants."""
-    return get(path_of("observability", "now"), m.Now)
-
-
-def health(*, verbose: bool = False) -> Call[m.Health]:
-    """Return the health of the server, also when it is degraded."""
-    call = get("/health", m.Health, verbose=verbose or None)
-    return msgspec.structs.replace(call, also_takes=503)
-
-
-def ready() -> Call[m.Readiness]:
-    """Return whether the node that responds should get requests, also when it should not."""
-    return msgspec.structs.replace(get("/health/ready", m.Readiness), also_takes=503)
-
-
-def stats() -> Call[m.Stats]:
-    """For admins: count jobs by status and executions by state, those that are late, and those due within an hour."""
-    return get(path_of("stats"), m.Stats)
-
-
-def observability() -> Call[m.ObservabilityMetrics]:
-    """For admins: return rates, errors, durations and lateness over 1, 5 and 15 minutes, of the whole cluster."""
-    return get(path_of("observability", "metrics"), m.ObservabilityMetrics)
-
-
-def histograms(
-    *,
-    since: Instant | None = None,
-    until: Instant | None = None,
-    bucket_seconds: int | None = None,
-    type: m.TypeWord | None = None,
-) -> Call[m.Histograms]:
-    """For admins: return durations, lateness and outcomes of the tenant's jobs by time: of the last hour by default."""
-    path = path_of("observability", "histograms")
-    return get(path, m.Histograms, **{"from": since, "to": until, "bucket": bucket_seconds, "type": type})
-
-
-def job_histograms(
-    job_id: str, *, since: Instant | None = None, until: Instant | None = None, bucket_seconds: int | None = None
-) -> Call[m.Histograms]:
-    """Return durations, lateness and outcomes of a job by time: of the last hour by default."""
-    path = path_of("jobs", job_id, "histograms")
-    return get(path, m.Histograms, **{"from": since, "to": until, "bucket": bucket_seconds})
 
 
 def request(
@@ -418,10 +257,6 @@ def _act_on_job(job_id: str, action: str, may_repeat: bool = False) -> Call[m.Jo
 
 def _executions(path: str, **query: Value) -> Listed[m.ExecutionPage, m.Execution]:
     return Listed(path, m.ExecutionPage, lambda page: page.executions, query)
-
-
-def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _if_match(version: IfMatch) -> dict[str, str]:
