@@ -25,8 +25,9 @@ DEFAULT_SPAN = HOUR
 
 Since = Annotated[str | None, Parameter(query="from", description="an hour before `to`, by default")]
 Until = Annotated[str | None, Parameter(query="to", description="now, by default")]
+# (Not None by default: the framework would read the text `null` as no value.)
 Bucket = Annotated[
-    int | None, Parameter(description="seconds; by default so that there are about 60. Older ones may be longer", ge=1)
+    int, Parameter(description="seconds; 0: so that there are about 60. Older ones may be longer", ge=0, le=2_678_400)
 ]
 
 
@@ -66,7 +67,7 @@ class ObservabilityController(Controller):
     )  # fmt: skip
     async def get_histograms(
         self, context: ApiContext, caller: Caller, since: Since = None, until: Until = None,
-        bucket: Bucket = None, type: str | None = None,
+        bucket: Bucket = 0, type: str | None = None,
     ) -> Histograms:  # fmt: skip
         kind = read_filter(type, JobType, "type")
         first_at, end_at = _span(context, since, until)
@@ -84,7 +85,7 @@ class ObservabilityController(Controller):
     summary="Durations, lateness and outcomes of a job by time",
 )  # fmt: skip
 async def get_job_histograms(
-    context: ApiContext, caller: Caller, job_id: str, since: Since = None, until: Until = None, bucket: Bucket = None,
+    context: ApiContext, caller: Caller, job_id: str, since: Since = None, until: Until = None, bucket: Bucket = 0,
 ) -> Histograms:  # fmt: skip
     await find_job(context, caller, job_id)
     first_at, end_at = _span(context, since, until)
@@ -108,6 +109,6 @@ def _span(context: ApiContext, since: str | None, until: str | None) -> tuple[in
     return first_at, end_at
 
 
-def _width(context: ApiContext, since: int, until: int, bucket: int | None) -> int:
-    wanted = None if bucket is None else bucket * SECOND
+def _width(context: ApiContext, since: int, until: int, bucket: int) -> int:
+    wanted = bucket * SECOND or None
     return bucket_width(since, until, wanted, finest_at(since, context.clock.now()))
