@@ -10,7 +10,7 @@ from api.people import People
 from api.person import Person
 from cluster.processes import Client, wait_until
 
-PROMISES = {"slo": {"lateness_seconds": 5, "success": 99.5, "window": "30d"}, "expect_every": "25h"}
+PROMISES = {"slo": {"lateness_seconds": 5, "on_time": 99, "success": 99.5, "window": "30d"}, "expect_every": "25h"}
 NO_RETRIES = {"max_retries": 0}
 
 
@@ -41,9 +41,12 @@ def test_a_job_without_objectives_has_none(person: Person) -> None:
 def test_a_patch_changes_one_part_and_null_removes_it(person: Person) -> None:
     job_id = person.create(**PROMISES)
     changed = person.client.patch(f"/jobs/{job_id}", {"slo": {"success": 90}}).json()
-    assert changed["slo"] == {"lateness_seconds": 5, "success": 90, "window": "30d"}
+    assert changed["slo"] == {"lateness_seconds": 5, "on_time": 99, "success": 90, "window": "30d"}
     changed = person.client.patch(f"/jobs/{job_id}", {"slo": {"lateness_seconds": None}, "expect_every": None}).json()
-    assert (changed["slo"], changed["expect_every"]) == ({"success": 90, "window": "30d"}, None)
+    assert (changed["slo"], changed["expect_every"]) == (
+        {"lateness_seconds": None, "on_time": 99, "success": 90, "window": "30d"},
+        None,
+    )
     assert person.client.patch(f"/jobs/{job_id}", {"slo": None}).json()["slo"] is None
 
 

@@ -103,3 +103,17 @@ def test_an_import_without_a_server_exits_1(alone: Any, tmp_path: Path) -> None:
     result = alone("job", "import", str(file))
     assert result.exit_code == 1
     assert "no Duetime at http://127.0.0.1:9; start one with: duetime serve" in result.stderr
+
+
+def test_promises_are_imported_and_a_wrong_one_is_named(duetime: Any, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.ndjson"
+    good = job("import-slo", slo={"success": 99}, expect_every="25h")
+    file.write_text("\n".join([good, job("import-slo", slo={"window": "30d"}), job("import-slo", expect_every="0s")]))
+    answer = json.loads(duetime("job", "import", str(file), "--json").stdout)
+    assert [one["errors"][0]["pointer"] for one in answer["refused"]] == ["/slo", "/expect_every"]
+    (made,) = answer["created"]
+    shown = duetime.json("job", "show", made)
+    assert (shown["slo"], shown["expect_every"]) == (
+        {"lateness_seconds": None, "on_time": 99, "success": 99, "window": "30d"},
+        "25h",
+    )

@@ -266,3 +266,28 @@ def test_a_change_without_fields_is_wrong_usage(duetime: Any) -> None:
     result = duetime("job", "change", name)
     assert result.exit_code == 2
     assert "no field was given" in result.stderr
+
+
+def test_objectives_and_an_expected_rhythm_are_set_changed_and_shown(duetime: Any) -> None:
+    name, _ = duetime.create(
+        "--slo-lateness", "5", "--slo-success", "99.5", "--slo-window", "7d", "--expect-every", "25h"
+    )
+    job = duetime.json("job", "show", name)
+    assert (job["slo"], job["expect_every"]) == (
+        {"lateness_seconds": 5, "on_time": 99, "success": 99.5, "window": "7d"},
+        "25h",
+    )
+    shown = duetime.ok("job", "show", name)
+    for words in (
+        "success objective",
+        "99.5 % over 7d: nothing ran yet",
+        "99 % within 5 s over 7d",
+        "a success every 25h",
+    ):
+        assert words in shown
+    duetime.ok("job", "change", name, "--slo-success", "90", "--expect-every", "2d")
+    job = duetime.json("job", "show", name)
+    assert (job["slo"]["success"], job["slo"]["lateness_seconds"], job["expect_every"]) == (90, 5, "2d")
+    refused = duetime("job", "change", name, "--expect-every", "soon")
+    assert refused.exit_code == 1
+    assert "/expect_every: 'soon' is no duration" in refused.stderr

@@ -11,7 +11,7 @@ import pytest
 
 from client.both import until
 from duetime.client import Conflict, InvalidRequest, InvalidSchedule, NotFound, PreconditionFailed
-from duetime.client.models import Job
+from duetime.client.models import Job, Slo
 from duetime.domain.job import JobStatus
 from duetime.domain.states import State
 
@@ -125,3 +125,13 @@ def test_a_refused_job_has_an_error_for_each_wrong_field(client: Any, job: Defin
     assert error.errors[0].message in str(error)
     with pytest.raises(InvalidSchedule):
         client.create_job(job(schedule="0 0 30 2 *"))
+
+
+def test_objectives_are_read_with_their_types(client: Any, job: Define) -> None:
+    made = client.create_job(job(slo={"lateness_seconds": 5, "success": 99.5}, expect_every="25h"))
+    read = client.get_job(made.job_id)
+    assert (read.slo, read.expect_every) == (Slo(lateness_seconds=5, success=99.5), "25h")
+    assert [(one.kind, one.target, one.error_budget_left) for one in read.objectives] == [
+        ("lateness", 99, 1), ("success", 99.5, 1)
+    ]  # fmt: skip
+    assert client.observability_now().jobs is not None

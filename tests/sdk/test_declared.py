@@ -36,6 +36,12 @@ def jobs_of(app: Duetime) -> dict[str | None, str]:
         ("@daily", {"timezon": "UTC"}, "job 'tidy': /timezon: unknown field; did you mean 'timezone'"),
         ("@daily", {"priority": 11}, "job 'tidy': /priority"),
         ("@daily", {"retry_policy": {"max_retries": -1}}, "job 'tidy': /retry_policy/max_retries"),
+        (
+            "@daily",
+            {"slo": {"lateness": 5}},
+            "job 'tidy': /slo/lateness: unknown field; did you mean 'lateness_seconds'",
+        ),
+        ("@daily", {"expect_every": "soon"}, "job 'tidy': /expect_every: 'soon' is no duration"),
     ],
 )
 def test_an_invalid_job_is_refused_with_its_key_where_it_is_declared(
@@ -55,6 +61,16 @@ def test_a_past_instant_can_be_declared() -> None:
     def once() -> None: ...
 
     assert list(app.declared) == ["once"]
+
+
+def test_objectives_are_declared_with_the_job() -> None:
+    app = Duetime()
+
+    @app.job("@daily", name="tidy", slo={"success": 99.5}, expect_every="25h")
+    def tidy() -> None: ...
+
+    assert app.declared["tidy"].definition["slo"] == {"success": 99.5}
+    assert app.declared["tidy"].definition["expect_every"] == "25h"
 
 
 def test_a_type_that_is_defined_later_in_the_module_is_resolved_at_the_call() -> None:

@@ -3,10 +3,13 @@ compared with brute force in tests/property/test_objectives.py."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from duetime.domain.durations import format_duration, parse_duration
 from duetime.domain.errors import InvalidRequest
+from duetime.domain.execution import AttemptEnd, Claim, Outcome, conclude, expire
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
 from duetime.domain.job import Slo
 from duetime.domain.objectives import (
@@ -18,9 +21,12 @@ from duetime.domain.objectives import (
     burning,
     expected_by,
     is_on_time,
+    punctuality,
 )
+from duetime.domain.states import ErrorType, Trigger
 from duetime.domain.validation import check_spec
-from samples import NOW, spec
+from duetime.testing import SUCCESS as TEST_SUCCESS
+from samples import NOW, claim_of, spec
 
 SUCCESS = Objective(ObjectiveKind.SUCCESS, 99.0, 30 * DAY)
 
@@ -57,6 +63,21 @@ def test_an_execution_is_on_time_up_to_the_bound_and_not_beyond():
     assert is_on_time(500, slo)
     assert not is_on_time(501, slo)
     assert is_on_time(10**9, Slo(success=99))
+
+
+def test_first_attempts_are_on_time_or_late_and_others_do_not_count():
+    job = spec(slo=Slo(lateness_seconds=5))
+
+    def started(late: int, **fields: Any) -> tuple[Claim, AttemptEnd]:
+        claim = claim_of(job, **fields)
+        return claim, conclude(claim, TEST_SUCCESS, NOW + late, NOW + late, 1.0)
+
+    lost = claim_of(job)
+    dropped = conclude(claim_of(job), Outcome(ErrorType.CIRCUIT_OPEN, "open"), NOW, NOW, 1.0)
+    assert punctuality([started(5000), started(5001), (lost, expire(lost, NOW + 9000))]) == (1, 2)
+    assert punctuality([started(9000, attempt=2), started(9000, trigger=Trigger.RETRY), (lost, dropped)]) == (0, 0)
+    plain = claim_of(spec(slo=Slo(success=99)))
+    assert punctuality([(plain, conclude(plain, TEST_SUCCESS, NOW + 9000, NOW + 9000, 1.0))]) == (0, 0)
 
 
 def test_a_success_is_expected_a_span_after_the_last_one_and_never_before_the_span_began():

@@ -79,7 +79,7 @@ Span = Annotated[str, Meta(min_length=1, max_length=16)]
 Percent = Annotated[float, Meta(ge=50, le=99.999)]
 
 
-class Slo(Fields, frozen=True, omit_defaults=True):
+class Slo(Fields, frozen=True):
     """Objectives: what the job promises of its executions over the last `window`; see domain/objectives.py.
 
     Lateness: `on_time` percent of them start within `lateness_seconds` of their instant. Success: `success` percent of

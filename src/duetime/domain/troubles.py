@@ -7,7 +7,7 @@ tenant with many bad jobs hides nobody else's. Its size is bounded. Pure: pages 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import nlargest
 
 import msgspec
@@ -149,15 +149,25 @@ def _failing(results: Sequence[Result]) -> list[JobTrouble]:
     failed = [result for result in results if result[1].error_type is not None]
     if not failed:
         return []
-    latest = {claim.job_id: (claim, end) for claim, end in failed}
-    found: list[JobTrouble] = []
-    of_tenant: Counter[str] = Counter()
-    for job_id, number in Counter([claim.job_id for claim, _ in failed]).most_common():
-        claim, end = latest[job_id]
-        of_tenant[claim.tenant] += 1
-        if of_tenant[claim.tenant] <= MOST_OF_PAGE:
-            found.append(_trouble(claim, number, 0, str(end.error_type)))
-    return found
+    latest = {result[0].job_id: result for result in failed}
+    numbers = Counter([claim.job_id for claim, _ in failed])
+    chosen = numbers.most_common(MOST_OF_PAGE)
+    if len(numbers) > MOST_OF_PAGE and len({claim.tenant for claim, _ in failed}) > 1:
+        chosen = _most_of_each_tenant(numbers, latest)
+    return [
+        _trouble(claim, number, 0, str(end.error_type))
+        for claim, end, number in [(*latest[job_id], number) for job_id, number in chosen]
+    ]
+
+
+def _most_of_each_tenant(numbers: Counter[str], latest: Mapping[str, Result]) -> list[tuple[str, int]]:
+    chosen, of_tenant = [], Counter[str]()
+    for job_id, number in numbers.most_common():
+        tenant = latest[job_id][0].tenant
+        of_tenant[tenant] += 1
+        if of_tenant[tenant] <= MOST_OF_PAGE:
+            chosen.append((job_id, number))
+    return chosen
 
 
 def _late(results: Sequence[Result]) -> list[JobTrouble]:
