@@ -21,7 +21,7 @@ import pytest
 
 from duetime.domain.execution import ErrorType
 from duetime.executors.guard import Guard
-from duetime.executors.notice.apprise import AppriseSender
+from duetime.executors.notice.apprise import MOST_CHILDREN, AppriseSender
 from duetime.executors.notice.child import PROGRAM
 from duetime.executors.notice.proxy import MOST_BYTES, MOST_CONNECTIONS, GuardProxy
 from duetime.executors.notice.wire import Order
@@ -346,6 +346,26 @@ async def test_a_child_whose_node_was_killed_ends_by_itself(service: Service):
     assert await child.wait() == -signal.SIGALRM
     hanging.close()
     assert not service.connections
+
+
+async def test_channels_of_a_tenant_that_hang_do_not_keep_those_of_another_waiting(service: Service):
+    sender = AppriseSender(allow=PUBLIC)
+    stuck = f"json://127.0.0.2:{service.port}/hang?rto=50"
+    hostile = [
+        asyncio.create_task(sender.send(stuck, notice_attempt(tenant="evil"), time.monotonic() + FAR))
+        for _ in range(3 * MOST_CHILDREN)
+    ]
+    try:
+        await service.reached.wait()
+        victim = sender.send(f"json://127.0.0.2:{service.port}/ok", notice_attempt(), time.monotonic() + FAR / 3)
+        assert await victim == Outcome(http_status=200)
+        assert not any(task.done() for task in hostile)
+        assert len(sender.children) <= MOST_CHILDREN
+    finally:
+        for task in hostile:
+            task.cancel()
+        await asyncio.gather(*hostile, return_exceptions=True)
+        await sender.stop()
 
 
 # The proxy, and others on the machine

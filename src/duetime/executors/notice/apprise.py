@@ -25,9 +25,11 @@ from duetime.executors.notice.schemes import ALLOWED, ports_of, refusal_of
 from duetime.executors.notice.wire import MOST_REPLY_BYTES, Order, Reply, decode_reply
 from duetime.executors.resolver import Lookup, Resolver, SystemLookup
 from duetime.executors.uncancelled import uncancelled
+from duetime.places import Places
 from duetime.ports.executor import Attempt, NotSent, Outcome
 
-MOST_CHILDREN = 4  # at once
+CHILDREN = 4  # at once
+MOST_CHILDREN = 8  # with those of tenants that would otherwise wait behind others whose services hang
 MEMORY_BYTES = 384 * 1024 * 1024
 GRACE_SECONDS = 2.0  # after which a child ends itself: its node was killed
 
@@ -54,7 +56,7 @@ class AppriseSender:
         self._memory_bytes = memory_bytes
         self._lookup = lookup or SystemLookup()
         self._resolver = Resolver(Guard(allow).check, self._lookup)
-        self._places = asyncio.Semaphore(MOST_CHILDREN)
+        self._places = Places(CHILDREN, MOST_CHILDREN)
         self.children: set[Process] = set()
 
     async def stop(self) -> None:
@@ -68,8 +70,9 @@ class AppriseSender:
             return Outcome(ErrorType.BLOCKED_TARGET, f"{refusal}. Nothing was sent.")
         guard = Guard(self._allow, ports_of(url), self._domains)
         proxy = GuardProxy(guard, self._resolver, attempt.claim.tenant, attempt.may_send)
+        place = self._places.of(attempt.claim.tenant)
         try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())), self._places, proxy:
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())), place, proxy:
                 reply = await self._run(self._order(url, attempt.payload, proxy, deadline))
         except TimeoutError:
             message = f"The service did not answer in full within {attempt.timeout_seconds:g} s."
