@@ -8,7 +8,7 @@ import pytest
 
 from duetime.domain import commands as c
 from duetime.domain.alert_rules import AlertKind, AlertRule, Severity
-from duetime.domain.alerts import Alert
+from duetime.domain.alerts import Alert, AlertState
 from duetime.domain.breaker import circuit_of
 from duetime.domain.capacity import Capacity
 from duetime.domain.channels import Kind as ChannelKind
@@ -19,6 +19,7 @@ from duetime.domain.job import RetryPolicy, Slo
 from duetime.domain.lease import ALERTS, TIMER
 from duetime.domain.silences import Silence
 from duetime.domain.states import ErrorType
+from duetime.engine import alerts
 from duetime.engine.dispatcher import Limits
 from duetime.engine.settings import WORKER
 from duetime.events import Event
@@ -518,3 +519,53 @@ async def test_tenants_see_only_their_own(watch: Watch):
     assert await watch.states() == {}
     assert [alert.rule for alert in await watch.store.list_alerts("globex", 10)] == ["dead-letters"]
     assert await watch.told() == []
+
+
+# Tenants with very many rules and alerts
+
+
+def hostile_rules(number: int) -> list[c.PutAlertRule]:
+    """Rules of tenants that come before the others."""
+    return [
+        c.PutAlertRule(NOW, f"a{place // 5:03}", AlertRule(f"r{place % 5}", AlertKind.WAITING, enabled=False), "eve")
+        for place in range(number)
+    ]
+
+
+async def test_rules_of_others_do_not_turn_off_a_rule(watch: Watch, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(alerts, "MOST_ROWS", 20)
+    monkeypatch.setattr(alerts, "PAGE", 10)
+    await watch.start()
+    await watch.put(AlertRule("two", AlertKind.DEAD_LETTERS, threshold=1))
+    await watch.put(AlertRule("dead-letters", AlertKind.DEAD_LETTERS, enabled=False))
+    assert await watch.store.apply(hostile_rules(53)) == [None] * 53
+    await watch.run(3, FAILURE)
+    for _ in range(4):
+        await watch.look()
+    await watch.only("two")
+    assert len(await watch.told()) == 1
+
+
+async def test_alerts_of_others_do_not_make_an_alert_be_told_again(watch: Watch, monkeypatch: pytest.MonkeyPatch):
+    await watch.start()
+    await watch.run(1, FAILURE)
+    await watch.look()
+    await watch.only("dead-letters")
+    monkeypatch.setattr(alerts, "MOST_ROWS", 20)
+    monkeypatch.setattr(alerts, "PAGE", 10)
+    owner = watch.stage.engine.term.alerts
+    assert owner._epoch is not None
+    for tenant in ("a1", "a2", "a3", "a4"):
+        some = tuple(
+            Alert(
+                new_id(), tenant, "dead-letters", "dead_letters", f"job:{place}", "warning", AlertState.PENDING, NOW, 1, "x"
+            )
+            for place in range(7)
+        )  # fmt: skip
+        assert await one(watch.store, c.ApplyAlerts(NOW, owner._node, owner._epoch, tenant, some))
+    await watch.look()
+    await watch.look()
+    await watch.look()
+    await watch.only("dead-letters")
+    assert len(await watch.told()) == 1
+    assert await watch.store.list_open_alerts(("", ""), 100) == await watch.store.list_alerts(TENANT, 100)

@@ -41,7 +41,7 @@ class FakeDefinitions:
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         return list(self.connections.values())[:limit]
 
-    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
+    async def list_channels(self, tenant: str | None, limit: int, after: str = "") -> list[ChannelRecord]:
         return list(self.channels.values())[:limit]
 
     async def apply(self, commands: Sequence[Command]) -> list[Any]:

@@ -49,6 +49,7 @@ JOBS_EVERY = 15 * SECOND  # jobs of scopes are read this often, and not every tu
 LONG_EVERY = 60 * SECOND
 LONG_A_TURN = 20  # tenants with long windows whose statistics are read in one turn
 SCOPES_A_TURN = 50  # rules whose jobs are read in one turn
+KEPT = 600 * SECOND  # facts of tenants that had no turn since: so many tenants do not lose them between their turns
 WAITED = SECOND  # an execution that waits for less is on its way
 
 Rules = Mapping[str, Mapping[str, AlertRule]]  # by tenant and name
@@ -198,7 +199,10 @@ class FactsReader:
         now = self._clock.now()
         windows = {tenant: max(map(_window, own.values()), default=0.0) for tenant, own in rules.items()}
         long = {tenant: seconds for tenant, seconds in windows.items() if seconds > RECENT_SECONDS}
-        self._long = {tenant: kept for tenant, kept in self._long.items() if long.get(tenant) == kept[0]}
+        self._long = {
+            tenant: kept for tenant, kept in self._long.items()
+            if (long.get(tenant) == kept[0] if tenant in rules else _is_fresh(kept, now, KEPT))
+        }  # fmt: skip
         due = [tenant for tenant in long if not _is_fresh(self._long.get(tenant), now, LONG_EVERY)]
         for tenant in sorted(due, key=lambda tenant: self._long[tenant][1] if tenant in self._long else 0)[
             :LONG_A_TURN
@@ -216,7 +220,10 @@ class FactsReader:
         wanted = {
             (tenant, name): rule for tenant, own in rules.items() for name, rule in own.items() if _needs_jobs(rule)
         }
-        self._jobs = {key: kept for key, kept in self._jobs.items() if wanted.get(key) == kept[0]}
+        self._jobs = {
+            key: kept for key, kept in self._jobs.items()
+            if (wanted.get(key) == kept[0] if key[0] in rules else _is_fresh(kept, now, KEPT))
+        }  # fmt: skip
         due = [key for key in wanted if not _is_fresh(self._jobs.get(key), now, JOBS_EVERY)]
         due.sort(key=lambda key: self._jobs[key][1] if key in self._jobs else 0)
         for key in due[:SCOPES_A_TURN]:

@@ -14,7 +14,7 @@ import asyncio
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import structlog
@@ -38,27 +38,35 @@ from duetime.engine.service import Service
 from duetime.engine.settings import EngineSettings
 from duetime.events import EventHub
 from duetime.ports.clock import Clock
-from duetime.ports.store import Store, apply_one, result_of
+from duetime.ports.store import AlertRuleRecord, Store, apply_one, result_of
 from duetime.process.crash import crash_point
 from duetime.telemetry.emitted import AlertsEvaluated, AlertsMoved
 from duetime.telemetry.hub import Telemetry
 
 EVERY = 5 * SECOND
 PAGE = 1000
-MOST_ROWS = 20_000  # rules, open alerts, silences and channels, of each: of all tenants in one turn
-MOST_TENANTS = 2000  # in one turn: further ones have theirs in the next turns
+MOST_ROWS = 20_000  # rules, open alerts, silences and channels, of each, in one turn
+MOST_TENANTS = 2000  # in one turn: further ones have theirs in the next turns, as those beyond MOST_ROWS have
+LAST = "~"  # after all names of rules and ids of alerts
 WRITES = 20  # tenants in one commit
 
 log = structlog.get_logger()
 
+T = TypeVar("T")
+
 
 class _State(NamedTuple):
-    """What the store holds, by tenant."""
+    """What the store holds of the tenants after `begin` up to `end`, by tenant. `end` None: up to the last one."""
 
+    begin: str
+    end: str | None
     stored: Mapping[str, list[AlertRule]]
     alerts: Mapping[str, list[Alert]]
     silences: Mapping[str, list[Silence]]
     channels: Mapping[str, list[str]]
+
+    def covers(self, tenant: str) -> bool:
+        return tenant > self.begin and (self.end is None or tenant <= self.end)
 
 
 class Alerts(Service):
@@ -84,7 +92,7 @@ class Alerts(Service):
         self._is_trusted = is_trusted
         self._due_hint = due_hint
         self._epoch: int | None = None  # None: this node is not the owner
-        self._last_tenant = ""  # the last one that had its turn, while there are more than MOST_TENANTS
+        self._begin = ""  # the last tenant of the turn before, if there are more tenants than one turn has
 
     @property
     def is_owner(self) -> bool:
@@ -104,7 +112,7 @@ class Alerts(Service):
         began = time.perf_counter()
         state = await self._read_state()
         facts = await self._facts.read(has_subjects=_is_about_a_subject(state.stored))
-        tenants = self._choose(facts.tenants() | set(state.alerts) | set(state.stored) | {self._operator})
+        tenants = self._choose(facts.tenants() | set(state.alerts) | set(state.stored) | {self._operator}, state)
         rules = {tenant: rules_of(state.stored.get(tenant, ()), tenant == self._operator) for tenant in tenants}
         jobs, long = await self._facts.read_jobs(rules), await self._facts.read_long(rules)
         facts = msgspec.structs.replace(facts, jobs=jobs, long=long)
@@ -122,14 +130,11 @@ class Alerts(Service):
             AlertsEvaluated(sum(map(len, rules.values())), firing, omitted, time.perf_counter() - began)
         )
 
-    def _choose(self, tenants: set[str]) -> list[str]:
-        """Returns the tenants of this turn: all, or the next ones in turn if there are too many."""
-        ordered = sorted(tenants)
-        if len(ordered) <= MOST_TENANTS:
-            return ordered
-        later = [tenant for tenant in ordered if tenant > self._last_tenant]
-        chosen = (later + ordered)[:MOST_TENANTS]
-        self._last_tenant = chosen[-1]
+    def _choose(self, tenants: set[str], state: _State) -> list[str]:
+        """Returns the tenants of this turn: all, or those that come next if there are too many."""
+        ordered = sorted(tenant for tenant in tenants if state.covers(tenant))
+        chosen = ordered[:MOST_TENANTS]
+        self._begin = chosen[-1] if len(chosen) < len(ordered) else state.end or ""
         return chosen
 
     def _decide(
@@ -203,33 +208,36 @@ class Alerts(Service):
         self._telemetry.emit(AlertsMoved(now, moved))
 
     async def _read_state(self) -> _State:
-        now = self._clock.now()
-        silences, channels = defaultdict[str, list[Silence]](list), defaultdict[str, list[str]](list)
-        for silence in await self._store.list_silences(None, now, MOST_ROWS):
-            silences[silence.tenant].append(silence)
-        for channel in await self._store.list_channels(None, MOST_ROWS):
-            channels[channel.tenant].append(channel.name)
-        return _State(await self._read_rules(), await self._read_alerts(), silences, channels)
+        """Reads on behind the tenants of the turn before. A tenant of which something may be missing is left for the
+        next turn: without its open alerts, they would all be told again."""
+        now, begin, store = self._clock.now(), self._begin, self._store
+        rules = [(it.tenant, it.rule) for it in await self._read_rules(begin)]
+        alerts = [(it.tenant, it) for it in await self._read_alerts(begin)]
+        silences = [(it.tenant, it) for it in await store.list_silences(None, now, MOST_ROWS, begin)]
+        channels = [(it.tenant, it.name) for it in await store.list_channels(None, MOST_ROWS, begin)]
+        ends = [end for rows in (rules, alerts, silences, channels) if (end := _last_whole(rows)) is not None]
+        return _State(
+            begin, min(ends, default=None),
+            _by_tenant(rules), _by_tenant(alerts), _by_tenant(silences), _by_tenant(channels),
+        )  # fmt: skip
 
-    async def _read_rules(self) -> dict[str, list[AlertRule]]:
-        found: dict[str, list[AlertRule]] = defaultdict(list)
-        after = ("", "")
-        for _ in range(0, MOST_ROWS, PAGE):
+    async def _read_rules(self, begin: str) -> list[AlertRuleRecord]:
+        found: list[AlertRuleRecord] = []
+        after = (begin, LAST)
+        while len(found) < MOST_ROWS:
             page = await self._store.list_alert_rules(None, PAGE, after)
-            for record in page:
-                found[record.tenant].append(record.rule)
+            found += page
             if len(page) < PAGE:
                 break
             after = (page[-1].tenant, page[-1].rule.name)
         return found
 
-    async def _read_alerts(self) -> dict[str, list[Alert]]:
-        found: dict[str, list[Alert]] = defaultdict(list)
-        after = ("", "")
-        for _ in range(0, MOST_ROWS, PAGE):
+    async def _read_alerts(self, begin: str) -> list[Alert]:
+        found: list[Alert] = []
+        after = (begin, LAST)
+        while len(found) < MOST_ROWS:
             page = await self._store.list_open_alerts(after, PAGE)
-            for alert in page:
-                found[alert.tenant].append(alert)
+            found += page
             if len(page) < PAGE:
                 break
             after = (page[-1].tenant, page[-1].alert_id)
@@ -254,6 +262,24 @@ def make_alerts(
         view=view, is_trusted=is_trusted, due_hint=due_hint,
     )  # fmt: skip
     return alerts, burns
+
+
+def _by_tenant(rows: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    found: dict[str, list[T]] = defaultdict(list)
+    for tenant, row in rows:
+        found[tenant].append(row)
+    return found
+
+
+def _last_whole(rows: Sequence[tuple[str, object]]) -> str | None:
+    """Returns the last tenant of which all rows were read; None if no row of any tenant was left out.
+
+    A tenant with more rows than a turn reads counts as whole: the others must go on.
+    """
+    if len(rows) < MOST_ROWS:
+        return None
+    last = rows[-1][0]
+    return next((tenant for tenant, _ in reversed(rows) if tenant != last), last)
 
 
 def _is_about_a_subject(stored: Mapping[str, Iterable[AlertRule]]) -> bool:

@@ -166,8 +166,9 @@ class Store(Writable, Protocol):
     ) -> list[AlertRuleRecord]:
         """Returns stored rules of one tenant or of all, in order of (tenant, name), only those `after`."""
 
-    async def list_silences(self, tenant: str | None, now: int, limit: int) -> list[Silence]:
-        """Returns silences of one tenant or of all that have not ended, by tenant; those that end first come first."""
+    async def list_silences(self, tenant: str | None, now: int, limit: int, after: str = "") -> list[Silence]:
+        """Returns silences of one tenant or of all that have not ended, by tenant; those that end first come first.
+        Only those of tenants `after`."""
 
     async def list_watched_jobs(self, after: str, limit: int) -> list[WatchedJob]:
         """Returns the jobs of all tenants with `slo` or `expect_every`, in order of their ids, only ids `after` ("":
@@ -285,8 +286,8 @@ class Store(Writable, Protocol):
     async def get_channel(self, tenant: str, name: str) -> ChannelRecord | None:
         """Returns an alert channel. The engine reads it for an attempt, so it does not wait behind users' reads."""
 
-    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
-        """Returns alert channels of one tenant or of all, in order of their names."""
+    async def list_channels(self, tenant: str | None, limit: int, after: str = "") -> list[ChannelRecord]:
+        """Returns alert channels of one tenant or of all, in order of (tenant, name). Only those of tenants `after`."""
 
     async def list_audit(self, query: AuditQuery) -> Page[AuditRecord]: ...
 

@@ -308,8 +308,9 @@ class StoreReads(ABC, Generic[Group, Block]):
     async def get_channel(self, tenant: str, name: str) -> ChannelRecord | None:
         return await self._find(self._engine_reads, "get_channel", ChannelRecord, tenant=tenant, name=name)
 
-    async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
-        return await self._read(self._people_reads, "list_channels", ChannelRecord, tenant=tenant, limit=limit)
+    async def list_channels(self, tenant: str | None, limit: int, after: str = "") -> list[ChannelRecord]:
+        values = {"tenant": tenant, "limit": limit, "after": after}
+        return await self._read(self._reads_of(tenant), "list_channels", ChannelRecord, **values)
 
     async def list_connections(self, tenant: str | None, limit: int) -> list[ConnectionRecord]:
         return await self._read(self._people_reads, "list_connections", ConnectionRecord, tenant=tenant, limit=limit)
@@ -329,8 +330,9 @@ class StoreReads(ABC, Generic[Group, Block]):
             after_name=after[1], limit=limit,
         )  # fmt: skip
 
-    async def list_silences(self, tenant: str | None, now: int, limit: int) -> list[Silence]:
-        return await self._read(self._reads_of(tenant), "list_silences", Silence, tenant=tenant, now=now, limit=limit)
+    async def list_silences(self, tenant: str | None, now: int, limit: int, after: str = "") -> list[Silence]:
+        values = {"tenant": tenant, "now": now, "limit": limit, "after": after}
+        return await self._read(self._reads_of(tenant), "list_silences", Silence, **values)
 
     async def list_alerts(self, tenant: str, limit: int) -> list[Alert]:
         return await self._read(self._people_reads, "list_alerts_of", Alert, tenant=tenant, limit=limit)

@@ -67,7 +67,8 @@ FROM alert_channels WHERE tenant = :tenant::text AND name = :name::text;
 
 -- name: list_channels
 SELECT json_build_array(tenant, name, kind, url, shown, created_at, created_by)::text AS row
-FROM (SELECT * FROM alert_channels WHERE :tenant::text IS NULL OR tenant = :tenant::text ORDER BY tenant, name
+FROM (SELECT * FROM alert_channels
+      WHERE (:tenant::text IS NULL OR tenant = :tenant::text) AND tenant > :after::text ORDER BY tenant, name
       LIMIT :limit::bigint) AS c;
 
 -- name: get_circuit
@@ -109,8 +110,8 @@ ORDER BY at DESC, id DESC LIMIT :limit::bigint;
 -- name: list_silences
 SELECT json_build_array(id, tenant, rule, subject, begins_at, ends_at, reason, created_at, created_by)::text AS row
 FROM (SELECT * FROM silences
-      WHERE (:tenant::text IS NULL OR tenant = :tenant::text) AND ends_at > :now::bigint ORDER BY tenant, ends_at, id
-      LIMIT :limit::bigint) AS s;
+      WHERE (:tenant::text IS NULL OR tenant = :tenant::text) AND tenant > :after::text AND ends_at > :now::bigint
+      ORDER BY tenant, ends_at, id LIMIT :limit::bigint) AS s;
 
 -- name: get_totals
 -- One snapshot: the jobs that are PENDING are those that have no other status.

@@ -78,7 +78,7 @@ class OfflineSqlite:
 
     async def list_channels(self, tenant: str | None, limit: int) -> list[ChannelRecord]:
         """As `ports.store.Store` says."""
-        values = {"tenant": tenant, "limit": limit}
+        values = {"tenant": tenant, "limit": limit, "after": ""}
         return await self._do(lambda: decode(ChannelRecord, self._text("list_channels", values)))
 
     async def list_audit_pages(self, after: tuple[int, int], limit: int) -> list[AuditPage]:
