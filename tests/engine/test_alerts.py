@@ -19,7 +19,9 @@ from duetime.domain.job import RetryPolicy, Slo
 from duetime.domain.lease import ALERTS, TIMER
 from duetime.domain.silences import Silence
 from duetime.domain.states import ErrorType
-from duetime.engine import alerts
+from duetime.domain.statistics import StatisticsQuery, StatisticsRow
+from duetime.engine import alert_facts, alerts
+from duetime.engine.alert_windows import SUBJECTS_A_TURN
 from duetime.engine.dispatcher import Limits
 from duetime.engine.settings import WORKER
 from duetime.events import Event
@@ -557,9 +559,7 @@ async def test_alerts_of_others_do_not_make_an_alert_be_told_again(watch: Watch,
     assert owner._epoch is not None
     for tenant in ("a1", "a2", "a3", "a4"):
         some = tuple(
-            Alert(
-                new_id(), tenant, "dead-letters", "dead_letters", f"job:{place}", "warning", AlertState.PENDING, NOW, 1, "x"
-            )
+            Alert(new_id(), tenant, "dead-letters", "", f"job:{place}", "warning", AlertState.PENDING, NOW, 1, "x")
             for place in range(7)
         )  # fmt: skip
         assert await one(watch.store, c.ApplyAlerts(NOW, owner._node, owner._epoch, tenant, some))
@@ -569,3 +569,56 @@ async def test_alerts_of_others_do_not_make_an_alert_be_told_again(watch: Watch,
     await watch.only("dead-letters")
     assert len(await watch.told()) == 1
     assert await watch.store.list_open_alerts(("", ""), 100) == await watch.store.list_alerts(TENANT, 100)
+
+
+class CountingReads(FlakyStore):
+    """Keeps the queries for statistics of the alerts."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.queries: list[StatisticsQuery] = []
+
+    async def list_statistics(self, query: StatisticsQuery) -> list[StatisticsRow]:
+        self.queries.append(query)
+        return await self._store.list_statistics(query)
+
+
+async def test_many_long_windows_of_a_tenant_neither_delay_those_of_another_nor_read_all_at_once(stage: Stage):
+    store = CountingReads(stage.store)
+    watch = Watch(stage)
+    await watch.start(store=store)
+    for name in ("failures", "dead-letters", "circuit-open"):
+        await watch.put(AlertRule(name, AlertKind.WAITING, enabled=False))
+    long = 31 * 86_400
+    await watch.put(AlertRule("month", AlertKind.FAILURE_RATIO, window_seconds=long, least_count=1))
+    hostile = [
+        AlertRule(f"r{place:02}", AlertKind.FAILURE_RATIO, scope=f"tag:n={place}", window_seconds=long)
+        for place in range(100)
+    ]
+    assert await stage.store.apply([c.PutAlertRule(NOW, "a-evil", rule, "eve") for rule in hostile]) == [None] * 100
+    await watch.run(1, FAILURE)
+    await watch.stage.engine.term.statistics.run_once()
+    store.queries.clear()
+    await watch.stage.engine.term.alerts.run_once()
+    await watch.only("month")
+    assert all(query.until - query.since <= MINUTE for query in store.queries if query.tenant is None)
+    assert all(query.subject is not None for query in store.queries if query.tenant is not None)
+    assert len([query for query in store.queries if query.tenant == "a-evil"]) < SUBJECTS_A_TURN
+
+
+async def test_open_circuits_of_another_tenant_hide_none(watch: Watch, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(alert_facts, "MOST_CIRCUITS", 3)
+    await watch.start()
+    await watch.put(AlertRule("dead-letters", AlertKind.DEAD_LETTERS, enabled=False))
+    for _ in range(5):
+        await watch.run(1, FAILURE, url="https://hook.example/mine")
+    await watch.pass_time(1, step=1)
+    for place in range(4):
+        for _ in range(5):
+            hook = spec("immediate", retry_policy=ONCE, url=f"https://hook.example/{place}")
+            await watch.stage.add_job(hook, tenant="a-evil")
+    await watch.stage.tick()
+    await watch.look()
+    assert len(await watch.store.list_circuits("a-evil", 10)) == 4
+    await watch.only("circuit-open")
+    assert len(await watch.told()) == 1

@@ -16,6 +16,7 @@ from duetime.domain.alert_facts import (
     Use,
     WatchedJob,
     by_subject,
+    sums_over,
 )
 from duetime.domain.alert_notices import notice_jobs
 from duetime.domain.alert_readings import measure
@@ -125,13 +126,15 @@ def test_a_rule_sees_only_its_tenant_its_subject_and_its_window() -> None:
     other = stats(ended(0, 50, tenant="b"), ended(0, 50, subject="job:j"), ended(0, 50, at=NOW - 5 * MINUTE - 10_000))
     assert readings(of(AlertKind.FAILURE_RATIO), other) == []
     assert readings(of(AlertKind.FAILURE_RATIO, scope="job:j"), other)[0].subject == "job:j"
-    assert readings(of(AlertKind.FAILURE_RATIO, window_seconds=600), other)[0].is_bad
+    long = {("", 600.0): sums_over((other.ended or {})[TENANT, ""], {600.0}, NOW)[600.0]}
+    assert readings(of(AlertKind.FAILURE_RATIO, window_seconds=600), Facts(NOW, long={TENANT: long}))[0].is_bad
 
 
 def test_a_long_window_has_its_own_statistics() -> None:
-    rule, day_ago = of(AlertKind.FAILURE_RATIO, window_seconds=2 * 86_400), ended(0, 50, at=NOW - DAY, span=HOUR)
+    two = 2 * 86_400.0
+    rule, day_ago = of(AlertKind.FAILURE_RATIO, window_seconds=two), ended(0, 50, at=NOW - DAY, span=HOUR)
     assert measure(rule, TENANT, stats(day_ago)) is None, "they are not read yet"
-    assert readings(rule, Facts(NOW, long={TENANT: by_subject([day_ago])}))[0].is_bad
+    assert readings(rule, Facts(NOW, long={TENANT: {("", two): sums_over([day_ago], {two}, NOW)[two]}}))[0].is_bad
 
 
 def test_a_paused_job_may_be_silent() -> None:

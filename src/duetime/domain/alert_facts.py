@@ -6,7 +6,7 @@ whole cluster; a tenant's rules use only what is the tenant's own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -15,7 +15,7 @@ from duetime.domain.histogram import Histogram
 from duetime.domain.instants import SECOND
 from duetime.domain.node_report import CertificateFact
 
-RECENT_SECONDS = 3600.0  # rules that look further back read their tenant's statistics apart
+RECENT_SECONDS = 300.0  # the sums of rules that look further back are read apart
 
 
 class Ended(NamedTuple):
@@ -44,6 +44,11 @@ class Seen(msgspec.Struct):
         self.failed += ended.failed
         self.dead += ended.dead
         self.lateness.merge(ended.lateness)
+
+    def copy(self) -> Seen:
+        lateness = Histogram()
+        lateness.merge(self.lateness)
+        return Seen(self.completed, self.failed, self.dead, lateness)
 
 
 class WatchedJob(NamedTuple):
@@ -105,7 +110,7 @@ class Use(NamedTuple):
 class Facts(msgspec.Struct, frozen=True):
     now: int
     ended: Mapping[tuple[str, str], Sequence[Ended]] | None = None  # by tenant and subject: of RECENT_SECONDS
-    long: Mapping[str, Mapping[tuple[str, str], Sequence[Ended]]] = {}  # by tenant: as far back as its rules look
+    long: Mapping[str, Mapping[tuple[str, float], Seen]] = {}  # by tenant: of its rules' subjects and long windows
     waiting: Mapping[str, int] | None = None  # by tenant: executions that are due and do not run
     expected: Mapping[str, Sequence[WatchedJob]] | None = None  # by tenant: jobs with expect_every
     jobs: Mapping[tuple[str, str], Sequence[WatchedJob]] | None = None  # by tenant and rule: jobs of the rule's scope
@@ -118,18 +123,12 @@ class Facts(msgspec.Struct, frozen=True):
     overdue_ms: int | None = None  # of the earliest timer; 0 if none is overdue
 
     def seen(self, tenant: str, subject: str, window_seconds: float) -> Seen | None:
-        """Returns the executions that ended in the window; None if that is not known now.
-
-        A bucket that lies partly in the window counts whole.
-        """
-        known = self.ended if window_seconds <= RECENT_SECONDS else self.long.get(tenant)
-        if known is None:
+        """Returns the executions that ended in the window; None if that is not known now."""
+        if window_seconds > RECENT_SECONDS:
+            return self.long.get(tenant, {}).get((subject, window_seconds))
+        if self.ended is None:
             return None
-        seen, begin = Seen(), self.now - round(window_seconds * SECOND)
-        for ended in known.get((tenant, subject), ()):
-            if ended.at + ended.span > begin and ended.at <= self.now:
-                seen.add(ended)
-        return seen
+        return sums_over(self.ended.get((tenant, subject), ()), {window_seconds}, self.now)[window_seconds]
 
     def tenants(self) -> set[str]:
         """Returns the tenants that some fact is about."""
@@ -138,6 +137,18 @@ class Facts(msgspec.Struct, frozen=True):
         for listed in (self.circuits, self.certificates, self.burns):
             found |= {fact.tenant for fact in listed or ()}
         return found
+
+
+def sums_over(ended: Iterable[Ended], windows: Collection[float], now: int) -> dict[float, Seen]:
+    """Returns the sums over each window, which are given in seconds. A bucket that lies partly in one counts whole."""
+    rows = sorted((one for one in ended if one.at <= now), key=lambda one: one.at + one.span)
+    found, seen = {}, Seen()
+    for window in sorted(windows):
+        begin = now - round(window * SECOND)
+        while rows and rows[-1].at + rows[-1].span > begin:
+            seen.add(rows.pop())
+        found[window] = seen.copy()
+    return found
 
 
 def by_subject(ended: Iterable[Ended]) -> dict[tuple[str, str], list[Ended]]:

@@ -5,8 +5,9 @@ A read that fails leaves its part out: rules that need it keep their state, and 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 from urllib.parse import urlsplit
 
@@ -19,40 +20,38 @@ from duetime.domain.alert_facts import (
     Facts,
     NodeFact,
     OpenCircuit,
+    Seen,
     Use,
     WatchedJob,
     by_subject,
 )
-from duetime.domain.alert_rules import AlertKind, AlertRule
+from duetime.domain.alert_rules import AlertRule
+from duetime.domain.alerts import MOST_OF_RULE
 from duetime.domain.budgets import JobStanding
 from duetime.domain.capacity import Capacity
 from duetime.domain.errors import DuetimeError
-from duetime.domain.instants import SECOND
-from duetime.domain.job import JobStatus, JobType
+from duetime.domain.instants import MINUTE, SECOND
+from duetime.domain.job import JobStatus
 from duetime.domain.lease import View
 from duetime.domain.node_report import CertificateFact, NodeFacts, NodeReport
 from duetime.domain.objectives import expected_by
 from duetime.domain.states import State
-from duetime.domain.statistics import StatisticsQuery
+from duetime.domain.statistics import StatisticsQuery, bucket_of
+from duetime.engine.alert_windows import KEPT, LongWindows, Rules, ended_of, in_turn, is_fresh, is_of_jobs
 from duetime.ports.clock import Clock
 from duetime.ports.store import ExecutionQuery, JobQuery, JobRecord, Store
 
 MOST_TENANTS = 1000  # with waiting executions, that are counted in one turn
 MOST_COUNTED = 10_000  # waiting executions of one tenant
 MOST_ORPHANS = 100
-MOST_CIRCUITS = 1000
+MOST_CIRCUITS = 10_000
 MOST_NODES = 1000
 MOST_JOBS = 100  # of the scope of one rule
 PAGE = 1000
 MOST_EXPECTED = 100_000  # jobs with expect_every, of all tenants
 JOBS_EVERY = 15 * SECOND  # jobs of scopes are read this often, and not every turn
-LONG_EVERY = 60 * SECOND
-LONG_A_TURN = 20  # tenants with long windows whose statistics are read in one turn
 SCOPES_A_TURN = 50  # rules whose jobs are read in one turn
-KEPT = 600 * SECOND  # facts of tenants that had no turn since: so many tenants do not lose them between their turns
 WAITED = SECOND  # an execution that waits for less is on its way
-
-Rules = Mapping[str, Mapping[str, AlertRule]]  # by tenant and name
 
 log = structlog.get_logger()
 
@@ -77,7 +76,7 @@ class FactsReader:
         self._expected: dict[str, list[WatchedJob]] | None = None
         self._expected_at = 0
         self._jobs: dict[tuple[str, str], tuple[AlertRule, int, list[WatchedJob]]] = {}  # by tenant and rule
-        self._long: dict[str, tuple[float, int, Mapping[tuple[str, str], Sequence[Ended]]]] = {}  # by tenant
+        self._long = LongWindows(store, clock)
         self._failed: set[str] = set()  # parts that could not be read the last time
 
     async def read(self, *, has_subjects: bool) -> Facts:
@@ -89,7 +88,7 @@ class FactsReader:
         reports = await self._part("nodes", self._read_reports(now))
         return Facts(
             now,
-            ended=await self._part("statistics", self._read_ended(_recent(now, has_subjects))),
+            ended=await self._part("statistics", self._read_ended(now, None if has_subjects else "")),
             waiting=await self._part("waiting", self._read_waiting(now, reports)),
             expected=await self._part("expected", self._read_expected(now)),
             circuits=await self._part("circuits", self._read_circuits()),
@@ -112,15 +111,15 @@ class FactsReader:
         self._failed.discard(name)
         return found
 
-    async def _read_ended(self, query: StatisticsQuery) -> dict[tuple[str, str], list[Ended]]:
-        return by_subject(
-            Ended(
-                row.bucket_at, row.span, row.tenant, row.subject, row.tally.completed, row.tally.failures,
-                row.tally.dead, row.tally.lateness,
-            )
-            for row in await self._store.list_statistics(query)
-            if row.type != JobType.NOTICE  # notices that fail must not make more notices
-        )  # fmt: skip
+    async def _read_ended(self, now: int, subject: str | None) -> dict[tuple[str, str], list[Ended]]:
+        """Reads a minute at a time: all rows at once would hold the event loop."""
+        begin, found = bucket_of(now - round(RECENT_SECONDS * SECOND), MINUTE), []
+        for since in range(begin, now + 1, MINUTE):
+            until = min(since + MINUTE, now + 1)
+            rows = await self._store.list_statistics(StatisticsQuery(since=since, until=until, subject=subject))
+            found += ended_of(row for row in rows if row.bucket_at >= since or since == begin)
+            await asyncio.sleep(0)
+        return by_subject(found)
 
     async def _read_waiting(self, now: int, reports: Sequence[NodeReport] | None) -> dict[str, int] | None:
         """Returns by tenant the executions that wait for a node, and those that wait on one for a place."""
@@ -160,8 +159,7 @@ class FactsReader:
     async def _read_circuits(self) -> list[OpenCircuit]:
         return [
             OpenCircuit(it.tenant, it.text, _origin(it.url), it.failures)
-            for it in await self._store.list_circuits(None, MOST_CIRCUITS)
-            if it.opened_at is not None
+            for it in await self._store.list_open_circuits(MOST_OF_RULE, MOST_CIRCUITS)
         ]
 
     async def _read_capacity(self) -> list[Use]:
@@ -194,39 +192,24 @@ class FactsReader:
 
     # Facts of single rules: of a few of them they are read again in each turn
 
-    async def read_long(self, rules: Rules) -> dict[str, Mapping[tuple[str, str], Sequence[Ended]]]:
-        """Returns by tenant the statistics of the longest window of its rules, if that is long."""
-        now = self._clock.now()
-        windows = {tenant: max(map(_window, own.values()), default=0.0) for tenant, own in rules.items()}
-        long = {tenant: seconds for tenant, seconds in windows.items() if seconds > RECENT_SECONDS}
-        self._long = {
-            tenant: kept for tenant, kept in self._long.items()
-            if (long.get(tenant) == kept[0] if tenant in rules else _is_fresh(kept, now, KEPT))
-        }  # fmt: skip
-        due = [tenant for tenant in long if not _is_fresh(self._long.get(tenant), now, LONG_EVERY)]
-        for tenant in sorted(due, key=lambda tenant: self._long[tenant][1] if tenant in self._long else 0)[
-            :LONG_A_TURN
-        ]:
-            query = StatisticsQuery(
-                since=now - round(long[tenant] * SECOND), until=now + 1, tenant=tenant, subject=None
-            )
-            if (found := await self._part("long statistics", self._read_ended(query))) is not None:
-                self._long[tenant] = long[tenant], now, found
-        return {tenant: kept[2] for tenant, kept in self._long.items()}
+    async def read_long(self, rules: Rules) -> dict[str, dict[tuple[str, float], Seen]]:
+        """Returns by tenant the sums over the long windows of its rules."""
+        await self._part("long statistics", self._long.read_some(rules))
+        return self._long.sums()
 
     async def read_jobs(self, rules: Rules) -> dict[tuple[str, str], Sequence[WatchedJob]]:
         """Returns the jobs of rules about a job or a tag, by tenant and name of the rule."""
         now = self._clock.now()
         wanted = {
-            (tenant, name): rule for tenant, own in rules.items() for name, rule in own.items() if _needs_jobs(rule)
+            (tenant, name): rule for tenant, own in rules.items() for name, rule in own.items() if is_of_jobs(rule)
         }
         self._jobs = {
             key: kept for key, kept in self._jobs.items()
-            if (wanted.get(key) == kept[0] if key[0] in rules else _is_fresh(kept, now, KEPT))
+            if (wanted.get(key) == kept[0] if key[0] in rules else is_fresh(kept[1], now, KEPT))
         }  # fmt: skip
-        due = [key for key in wanted if not _is_fresh(self._jobs.get(key), now, JOBS_EVERY)]
-        due.sort(key=lambda key: self._jobs[key][1] if key in self._jobs else 0)
-        for key in due[:SCOPES_A_TURN]:
+        ages = {key: self._jobs[key][1] if key in self._jobs else 0 for key in wanted}
+        due = [key for key in wanted if not is_fresh(ages[key], now, JOBS_EVERY)]
+        for key in in_turn(due, ages)[:SCOPES_A_TURN]:
             found = await self._part("jobs", self._read_scope(key[0], wanted[key]))
             if found is not None:
                 self._jobs[key] = wanted[key], now, found
@@ -252,29 +235,6 @@ class FactsReader:
             record.job_id, record.spec.name, record.updated_at, record.last_run_at, success_at, None,
             record.status is JobStatus.PENDING,
         )  # fmt: skip
-
-
-def _recent(now: int, has_subjects: bool) -> StatisticsQuery:
-    since = now - round(RECENT_SECONDS * SECOND)
-    return StatisticsQuery(since=since, until=now + 1, subject=None if has_subjects else "")
-
-
-def _window(rule: AlertRule) -> float:
-    """Returns the seconds of statistics that a rule, which is filled, needs."""
-    return rule.window_seconds or 0.0 if rule.enabled and rule.kind in _BY_STATISTICS and not _needs_jobs(rule) else 0.0
-
-
-def _needs_jobs(rule: AlertRule) -> bool:
-    return rule.enabled and rule.scope != "all" and rule.kind in (AlertKind.NOT_RUN, AlertKind.NO_SUCCESS)
-
-
-_BY_STATISTICS = frozenset(
-    {AlertKind.FAILURE_RATIO, AlertKind.LATENESS_P99, AlertKind.DEAD_LETTERS, AlertKind.NO_SUCCESS}
-)
-
-
-def _is_fresh(kept: tuple[object, int, object] | None, now: int, every: int) -> bool:
-    return kept is not None and abs(now - kept[1]) < every
 
 
 def _certificates(reports: Sequence[NodeReport], now: int) -> list[CertificateFact]:

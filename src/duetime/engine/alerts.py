@@ -119,9 +119,11 @@ class Alerts(Service):
         omitted = 0
         for begin in range(0, len(tenants), WRITES):
             some = tenants[begin : begin + WRITES]
-            decided = {tenant: self._decide(tenant, rules[tenant], facts, state) for tenant in some}
+            decided = {}
+            for tenant in some:
+                decided[tenant] = self._decide(tenant, rules[tenant], facts, state)
+                await asyncio.sleep(0)  # a tenant with many rules takes its time
             omitted += sum(decision.omitted for decision in decided.values())
-            await asyncio.sleep(0)  # many tenants take their time
             if not await self._write(epoch, {tenant: it for tenant, it in decided.items() if it.changed or it.dropped},
                                      rules, facts, state):  # fmt: skip
                 return

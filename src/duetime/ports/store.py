@@ -144,6 +144,9 @@ class Store(Writable, Protocol):
         """Returns the progress that attempts saved last, as JSON, by execution id. Executions without progress are left
         out. `tenant`: for requests from users of that tenant."""
 
+    async def list_open_circuits(self, most: int, limit: int) -> list[Circuit]:
+        """Returns open circuits of all tenants: of each at most `most`, so that none hides those of another."""
+
     async def list_circuits(self, tenant: str | None, limit: int) -> list[Circuit]:
         """Returns targets that failed since they last succeeded, of one tenant or of all: open circuits first, then the
         latest."""

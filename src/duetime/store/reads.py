@@ -286,6 +286,9 @@ class StoreReads(ABC, Generic[Group, Block]):
             return await self._read(self._engine_reads, "list_circuits", Circuit, limit=limit)
         return await self._read(self._people_reads, "list_circuits_of", Circuit, tenant=tenant, limit=limit)
 
+    async def list_open_circuits(self, most: int, limit: int) -> list[Circuit]:
+        return await self._read(self._engine_reads, "list_open_circuits", Circuit, most=most, limit=limit)
+
     async def get_circuit(self, circuit: int, tenant: str = "") -> Circuit | None:
         return await self._find(self._people_reads, "get_circuit", Circuit, circuit=circuit, tenant=tenant)
 

@@ -290,3 +290,15 @@ async def test_circuits_survive_a_restart(make_store: MakeStore, store: Store, n
     await again.start()
     assert await again.list_circuits(None, 10) == [opened()]
     await again.stop()
+
+
+async def test_open_circuits_of_a_tenant_hide_none_of_another(store: Store, node: int):
+    first = Rules(threshold=1, cooldown=MINUTE)
+    for tenant, count in (("globex", 1), (TENANT, 4)):
+        for place in range(count):
+            claim = await claimed(store, node, tenant, f"https://hook.example/{place}")
+            await store.apply(commands_of(node, claim, ended(claim, FAILURE, now=NOW + place), first))
+    assert [it.tenant for it in await store.list_open_circuits(3, 10)] == [TENANT, "globex", TENANT, TENANT]
+    assert [it.tenant for it in await store.list_open_circuits(10, 2)] == [TENANT, "globex"]
+    urls = [it.url for it in await store.list_open_circuits(1, 10)]
+    assert urls == ["https://hook.example/3", "https://hook.example/0"]

@@ -80,6 +80,13 @@ SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, pro
 WHERE failures > 0
 ORDER BY opened_at IS NULL, touched_at DESC, id LIMIT :limit::bigint;
 
+-- name: list_open_circuits
+-- Of each tenant the :most that changed last; and of all tenants first the first, then the second.
+SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row
+FROM (SELECT c.*, row_number() OVER (PARTITION BY tenant ORDER BY touched_at DESC, id) AS place
+      FROM circuits AS c WHERE failures > 0 AND opened_at IS NOT NULL) AS o
+WHERE place <= :most::bigint ORDER BY place, tenant LIMIT :limit::bigint;
+
 -- name: list_circuits_of
 SELECT json_build_array(id, tenant, url, failures, opened_at, next_probe_at, probe)::text AS row FROM circuits
 WHERE tenant = :tenant::text AND failures > 0
