@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from duetime.domain import commands as c
+from duetime.domain.alert_facts import Facts
+from duetime.domain.alert_readings import Readings, measure
 from duetime.domain.alert_rules import AlertKind, AlertRule, Severity
 from duetime.domain.alerts import Alert, AlertState
 from duetime.domain.breaker import circuit_of
@@ -17,9 +19,11 @@ from duetime.domain.execution import Outcome
 from duetime.domain.instants import MINUTE, SECOND
 from duetime.domain.job import RetryPolicy, Slo
 from duetime.domain.lease import ALERTS, TIMER
+from duetime.domain.notices import MOST_AN_HOUR
 from duetime.domain.silences import Silence
 from duetime.domain.states import ErrorType
 from duetime.domain.statistics import StatisticsQuery, StatisticsRow
+from duetime.domain.subscriptions import EVENT_TAG
 from duetime.engine import alert_facts, alerts
 from duetime.engine.alert_windows import SUBJECTS_A_TURN
 from duetime.engine.dispatcher import Limits
@@ -622,3 +626,55 @@ async def test_open_circuits_of_another_tenant_hide_none(watch: Watch, monkeypat
     assert len(await watch.store.list_circuits("a-evil", 10)) == 4
     await watch.only("circuit-open")
     assert len(await watch.told()) == 1
+
+
+async def told_of(watch: Watch, word: str) -> int:
+    query = JobQuery(TENANT, type="notice", tag=(EVENT_TAG, f"alert.{word}"), limit=1000)
+    return len(await watch.store.list_jobs(query))
+
+
+async def test_more_notices_than_an_hour_may_have_follow_in_later_turns(watch: Watch):
+    """40 jobs that are silent, each told to 31 channels; and the rule is then turned off."""
+    await watch.start()
+    for place in range(30):
+        await watch.put_channel(f"mail{place}")
+    await watch.put(AlertRule("not-run", AlertKind.NOT_RUN, group_by="subject"))
+    for _ in range(40):
+        await add_job(watch.store, spec("every 1h", expect_every="1m"))
+    await watch.pass_time(65, step=5, runs=False)
+    assert len(await watch.store.list_alerts(TENANT, 100)) == 40
+    first = await told_of(watch, "firing")
+    assert 200 <= first <= MOST_AN_HOUR
+    await watch.put(AlertRule("not-run", AlertKind.NOT_RUN, enabled=False))
+    await watch.run(1, FAILURE)
+    await watch.pass_time(600, step=30, runs=False)
+    assert await told_of(watch, "resolved") > 0
+
+
+async def test_a_tenant_whose_rules_raise_an_error_does_not_stop_the_alerts_of_others(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+):
+    def broken(rule: AlertRule, tenant: str, facts: Facts) -> Readings:
+        if tenant == "a-evil":
+            raise ValueError("a mistake")
+        return measure(rule, tenant, facts)
+
+    monkeypatch.setattr(alerts, "measure", broken)
+    await watch.start()
+    await watch.stage.add_job(spec("immediate", retry_policy=ONCE), tenant="a-evil")
+    await watch.run(1, FAILURE)
+    await watch.look()
+    await watch.only("dead-letters")
+
+
+async def test_a_tenant_with_many_channels_is_told_and_does_not_stop_the_alerts_of_others(watch: Watch):
+    await watch.start()
+    for place in range(50):
+        put = c.PutChannel(NOW, "a-evil", f"mail{place}", ChannelKind.WEBHOOK, "encrypted", "shown", "eve")
+        assert await one(watch.store, put) is None
+    await watch.stage.add_job(spec("immediate", retry_policy=ONCE), tenant="a-evil")
+    await watch.run(1, FAILURE)
+    await watch.look()
+    await watch.only("dead-letters")
+    assert len(await watch.told()) == 1
+    assert len(await watch.store.list_jobs(JobQuery("a-evil", type="notice", limit=100))) == 50

@@ -26,6 +26,8 @@ from duetime.domain.silences import Silence, is_quiet, is_silenced
 CLEAR = 0.9  # of the threshold
 MOST_OF_RULE = 100  # alerts of one rule that are not over
 MOST_NOTICES = 20  # of one rule in one turn; the others follow in the next turns
+MOST_SENT = 200  # notices of one tenant in one turn, counted by channel; fewer than it may have in an hour
+FEW_SENT = 20  # if so many are more than the tenant may have now
 HISTORY = 1000  # alerts of a tenant that are kept after they resolved
 LONGEST_SUMMARY = 300
 LONGEST_SUBJECT = 300
@@ -93,6 +95,11 @@ class Decision(msgspec.Struct, frozen=True):
     tellings: tuple[Telling, ...] = ()
     omitted: int = 0  # subjects beyond MOST_OF_RULE
 
+    @property
+    def sent(self) -> int:
+        """Returns how many notices it sends: one to each channel."""
+        return sum(len(set(telling.channels)) for telling in self.tellings)
+
 
 def reading(rule: AlertRule, subject: str, value: float, summary: str) -> Reading:
     """Returns the reading of a value for a rule that is filled."""
@@ -106,11 +113,12 @@ def reading(rule: AlertRule, subject: str, value: float, summary: str) -> Readin
 
 def evaluate(
     rule: AlertRule, tenant: str, readings: Iterable[Reading], known: Sequence[Alert], silences: Sequence[Silence],
-    channels: Sequence[str], now: int, new_id: Callable[[], str], *, is_mute: bool = False,
+    channels: Sequence[str], now: int, new_id: Callable[[], str], *, room: int = MOST_SENT,
 ) -> Decision:  # fmt: skip
     """Returns what becomes of the open alerts `known` of a rule, which is filled.
 
-    `channels`: all of the tenant, for a rule that names none. `new_id`: of a new alert. `is_mute`: no notices now.
+    `channels`: all of the tenant, for a rule that names none. `new_id`: of a new alert. `room`: notices are
+    sent until so many are; the others follow in later turns.
     """
     before = {alert.subject: alert for alert in known if alert.state is not AlertState.RESOLVED}
     seen, omitted = _bounded(readings, before)
@@ -118,7 +126,7 @@ def evaluate(
     after += [_settle(alert, now) for subject, alert in before.items() if subject not in seen]
     alive = [alert for alert in after if alert is not None]
     alive += [alert for alert in known if alert.state is AlertState.RESOLVED]  # whose end is still to be told
-    told, tellings = (alive, []) if is_mute else _tell(rule, alive, silences, tuple(rule.channels or channels), now)
+    told, tellings = _tell(rule, alive, silences, tuple(rule.channels or channels), now, room)
     was = {alert.alert_id: alert for alert in known}
     return Decision(
         tuple(alert for alert in told if alert != was.get(alert.alert_id)),
@@ -128,19 +136,22 @@ def evaluate(
     )  # fmt: skip
 
 
-def end_all(known: Sequence[Alert], now: int, *, is_mute: bool = False) -> Decision:
+def end_all(known: Sequence[Alert], now: int, *, room: int = MOST_SENT) -> Decision:
     """Returns the decision for the open alerts of a rule that is removed or off: they end, and that is told at once.
 
-    `is_mute`: no notices now.
+    `room`: notices are sent until so many are; the others follow in later turns.
     """
     settled = [_settle(alert, now) if alert.state is not AlertState.RESOLVED else alert for alert in known]
     over = [alert for alert in settled if alert is not None]
-    tellings = [
-        Telling(alert.told, alert.rule, alert.subject, alert.severity, "resolved", (), (alert,))
-        for alert in over if alert.told and not is_mute
-    ]  # fmt: skip
+    tellings: list[Telling] = []
+    ended: list[Alert] = []
+    for alert in over:
+        if alert.told and room > 0:
+            tellings.append(Telling(alert.told, alert.rule, alert.subject, alert.severity, "resolved", (), (alert,)))
+            room -= len(alert.told)
+            alert = _told(alert, (), now)
+        ended.append(alert)
     was = {alert.alert_id: alert for alert in known}
-    ended = [_told(alert, (), now) if alert.told and not is_mute else alert for alert in over]
     return Decision(
         tuple(alert for alert in ended if alert != was[alert.alert_id]),
         tuple(was.keys() - {alert.alert_id for alert in over}),
@@ -196,8 +207,9 @@ def _settle(alert: Alert, now: int, one: Reading | None = None) -> Alert | None:
 
 
 def _tell(
-    rule: AlertRule, alerts: Sequence[Alert], silences: Sequence[Silence], channels: tuple[str, ...], now: int
-) -> tuple[list[Alert], list[Telling]]:
+    rule: AlertRule, alerts: Sequence[Alert], silences: Sequence[Silence], channels: tuple[str, ...], now: int,
+    room: int,
+) -> tuple[list[Alert], list[Telling]]:  # fmt: skip
     """Returns the alerts after this turn's notices, and the notices."""
     quiet = is_quiet(rule, now)
     news: dict[tuple[str, tuple[str, ...]], list[Alert]] = {}
@@ -207,7 +219,9 @@ def _tell(
         is_held = quiet or (silenced and alert.state is AlertState.FIRING)
         targets, due = ((), alert) if is_held else _due(rule, alert, channels, now)
         key = ("" if rule.group_by == "rule" else alert.subject, targets)
-        if targets and (key in news or len(news) < MOST_NOTICES):
+        is_new = key not in news
+        if targets and (not is_new or (room > 0 and len(news) < MOST_NOTICES)):
+            room -= len(targets) if is_new else 0
             news.setdefault(key, []).append(due)
             told.append(_told(due, targets, now))
         else:

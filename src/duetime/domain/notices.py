@@ -46,15 +46,18 @@ def make_notice(
     channels: Iterable[str], title: str, body: str, *, severity: str, status: str, dedup_key: str = "",
     data: Mapping[str, Any] | None = None,
 ) -> Notice:  # fmt: skip
-    """Returns a notice within its bounds: a long text is cut, and data that is too large is left out."""
-    kept = dict(data or {})
+    """Returns a notice within its bounds: a long text is cut, and data that is too large is left out.
+
+    It may have more channels than one job of a notice: `create_notices` makes a job of each.
+    """
+    to, kept = tuple(channels), dict(data or {})
     if len(msgspec.json.encode(kept)) > MOST_DATA_BYTES:
         kept = {"left_out": f"the data has more than {MOST_DATA_BYTES} bytes"}
     fields = {
-        "channels": tuple(channels), "title": _cut(title, LONGEST_TITLE) or "alert", "body": _cut(body, LONGEST_TEXT),
+        "channels": to[:1], "title": _cut(title, LONGEST_TITLE) or "alert", "body": _cut(body, LONGEST_TEXT),
         "severity": severity, "status": status, "dedup_key": dedup_key[:255], "data": kept,
     }  # fmt: skip
-    return msgspec.convert(fields, Notice)
+    return msgspec.structs.replace(msgspec.convert(fields, Notice), channels=to)
 
 
 def webhook_body(notice: Notice, at: int) -> dict[str, Any]:

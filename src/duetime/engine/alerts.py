@@ -22,8 +22,8 @@ import structlog
 from duetime.domain.alert_facts import Facts
 from duetime.domain.alert_notices import notice_jobs, shown
 from duetime.domain.alert_readings import measure
-from duetime.domain.alert_rules import AlertRule
-from duetime.domain.alerts import Alert, AlertState, Decision, end_all, evaluate
+from duetime.domain.alert_rules import AlertRule, Severity
+from duetime.domain.alerts import FEW_SENT, MOST_SENT, Alert, AlertState, Decision, end_all, evaluate
 from duetime.domain.commands import ApplyAlerts, TakeAlerts
 from duetime.domain.default_alerts import rules_of
 from duetime.domain.errors import QuotaExceeded
@@ -67,6 +67,11 @@ class _State(NamedTuple):
 
     def covers(self, tenant: str) -> bool:
         return tenant > self.begin and (self.end is None or tenant <= self.end)
+
+
+class _Made(NamedTuple):
+    decision: Decision
+    command: ApplyAlerts
 
 
 class Alerts(Service):
@@ -119,13 +124,14 @@ class Alerts(Service):
         omitted = 0
         for begin in range(0, len(tenants), WRITES):
             some = tenants[begin : begin + WRITES]
-            decided = {}
+            made = []
             for tenant in some:
-                decided[tenant] = self._decide(tenant, rules[tenant], facts, state)
+                if (one := self._make(epoch, tenant, rules[tenant], facts, state)) is not None:
+                    made.append(one)
                 await asyncio.sleep(0)  # a tenant with many rules takes its time
-            omitted += sum(decision.omitted for decision in decided.values())
-            if not await self._write(epoch, {tenant: it for tenant, it in decided.items() if it.changed or it.dropped},
-                                     rules, facts, state):  # fmt: skip
+            omitted += sum(one.decision.omitted for one in made)
+            changes = [one for one in made if one.decision.changed or one.decision.dropped]
+            if not await self._write(changes, rules, facts, state):
                 return
         firing = sum(alert.state is AlertState.FIRING for alerts in state.alerts.values() for alert in alerts)
         self._telemetry.emit(
@@ -139,27 +145,25 @@ class Alerts(Service):
         self._begin = chosen[-1] if len(chosen) < len(ordered) else state.end or ""
         return chosen
 
-    def _decide(
-        self, tenant: str, rules: Mapping[str, AlertRule], facts: Facts, state: _State, *, is_mute: bool = False
-    ) -> Decision:
-        """Returns what becomes of a tenant's alerts. `is_mute`: no notices now; they follow in a later turn."""
+    def _decide(self, tenant: str, rules: Mapping[str, AlertRule], facts: Facts, state: _State, room: int) -> Decision:
+        """Returns what becomes of a tenant's alerts. `room`: notices that it sends about; others follow later."""
         known: dict[str, list[Alert]] = defaultdict(list)
         for alert in state.alerts.get(tenant, ()):
             known[alert.rule].append(alert)
         silences = state.silences.get(tenant, ())
         channels = state.channels.get(tenant, ())
         made: list[Decision] = []
-        for name in sorted(rules.keys() | known.keys()):
-            rule = rules.get(name)
+        for name in sorted(rules.keys() | known.keys(), key=lambda name: (not _is_critical(rules.get(name)), name)):
+            rule, left = rules.get(name), room - sum(it.sent for it in made)
             if rule is None or not rule.enabled:
-                made.append(end_all(known[name], facts.now, is_mute=is_mute))
+                made.append(end_all(known[name], facts.now, room=left))
                 continue
             readings = measure(rule, tenant, facts)
             if readings is not None:
                 made.append(
                     evaluate(
                         rule, tenant, readings, known[name], silences, channels, facts.now, self._new_id,
-                        is_mute=is_mute,
+                        room=left,
                     )
                 )  # fmt: skip
         return _joined(made)
@@ -168,34 +172,43 @@ class Alerts(Service):
         return make_id(self._clock.now(), self._random_bytes(10))
 
     async def _write(
-        self, epoch: int, decided: Mapping[str, Decision], rules: Mapping[str, Mapping[str, AlertRule]], facts: Facts,
-        state: _State,
-    ) -> bool:  # fmt: skip
+        self, made: Sequence[_Made], rules: Mapping[str, Mapping[str, AlertRule]], facts: Facts, state: _State
+    ) -> bool:
         """Writes the decisions. Returns False if another node owns the alerts now."""
-        if not decided:
+        if not made:
             return True
         crash_point("alerts_decided")
-        commands = [self._command(epoch, tenant, decision, facts.now) for tenant, decision in decided.items()]
-        answers = await self._store.apply(commands)
+        answers = await self._store.apply([one.command for one in made])
         crash_point("alerts_written")
-        for command, (tenant, decision), answer in zip(commands, decided.items(), answers, strict=True):
-            if isinstance(answer, QuotaExceeded):  # the states count; who has to be told is told later
+        for one, answer in zip(made, answers, strict=True):
+            tenant = one.command.tenant
+            for room in (FEW_SENT, 0):  # the states count; who has to be told is told later
+                if not isinstance(answer, QuotaExceeded):
+                    break
                 log.warning("too many notices: they follow later", tenant=tenant, error=answer.message)
-                decision = self._decide(tenant, rules[tenant], facts, state, is_mute=True)
-                command = self._command(epoch, tenant, decision, facts.now)
-                (answer,) = await self._store.apply([command])
-            if not result_of(command, answer):
-                log.warning("another node has taken the alerts", node=self._node, epoch=epoch)
+                one = self._make(one.command.epoch, tenant, rules[tenant], facts, state, room) or one
+                (answer,) = await self._store.apply([one.command])
+            if not result_of(one.command, answer):
+                log.warning("another node has taken the alerts", node=self._node, epoch=one.command.epoch)
                 self._epoch = None
                 return False
-            self._publish(decision.moved, facts.now)
-        if any(command.notices for command in commands):
+            self._publish(one.decision.moved, facts.now)
+        if any(one.command.notices for one in made):
             self._due_hint(facts.now)
         return True
 
-    def _command(self, epoch: int, tenant: str, decision: Decision, now: int) -> ApplyAlerts:
-        notices = tuple(notice_jobs(telling, tenant, now, self._random_bytes(10)) for telling in decision.tellings)
-        return ApplyAlerts(now, self._node, epoch, tenant, decision.changed, decision.dropped, notices)
+    def _make(
+        self, epoch: int, tenant: str, rules: Mapping[str, AlertRule], facts: Facts, state: _State,
+        room: int = MOST_SENT,
+    ) -> _Made | None:  # fmt: skip
+        """Returns what becomes of a tenant's alerts; None if an error in it, which must not stop those of others."""
+        try:
+            decision, now = self._decide(tenant, rules, facts, state, room), facts.now
+            notices = tuple(notice_jobs(telling, tenant, now, self._random_bytes(10)) for telling in decision.tellings)
+        except Exception as error:
+            log.error("the alert rules of a tenant can't be evaluated", tenant=tenant, exc_info=error)
+            return None
+        return _Made(decision, ApplyAlerts(now, self._node, epoch, tenant, decision.changed, decision.dropped, notices))
 
     def _publish(self, moved: Sequence[Alert], now: int) -> None:
         if not moved:
@@ -286,6 +299,10 @@ def _last_whole(rows: Sequence[tuple[str, object]]) -> str | None:
 
 def _is_about_a_subject(stored: Mapping[str, Iterable[AlertRule]]) -> bool:
     return any(rule.scope != "all" for rules in stored.values() for rule in rules)
+
+
+def _is_critical(rule: AlertRule | None) -> bool:
+    return rule is not None and rule.severity is Severity.CRITICAL
 
 
 def _joined(made: Sequence[Decision]) -> Decision:
