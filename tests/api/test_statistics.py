@@ -205,6 +205,21 @@ async def test_counting_ends_early_and_says_so(
     assert (found.due_next_hour, found.due_next_hour_is_capped, found.late_is_capped) == (3, True, False)
 
 
+async def test_what_others_have_due_neither_changes_the_counts_of_a_tenant_nor_shows_in_them(
+    context: ApiContext, store: SqliteStore, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "MOST_COUNTED", 4)
+    for due_at in (clock.now() - MINUTE, clock.now() + HOUR - 1, clock.now() + 2 * HOUR):
+        await add_job(store, due_at=due_at, now=clock.now())
+    for _ in range(5):
+        await add_job(store, tenant="evil", due_at=clock.now() - 2 * MINUTE, now=clock.now())
+        await add_job(store, tenant="evil", due_at=clock.now() + MINUTE, now=clock.now())
+    found = await figures.count(context, TENANT)
+    assert (found.late, found.due_next_hour) == (1, 1)
+    assert (found.late_is_capped, found.due_next_hour_is_capped) == (False, False)
+    assert (await figures.count(context, "evil")).due_next_hour_is_capped
+
+
 async def test_many_callers_share_one_read() -> None:
     moments, reads = Moments(), 0
     go = asyncio.Event()

@@ -149,13 +149,25 @@ async def _count(context: ApiContext, tenant: str) -> Stats:
     now, store = context.clock.now(), context.store
     totals = await store.get_totals(tenant)
     waiting = await store.count_waiting(tenant, now - LATE, MOST_COUNTED)
-    overdue = await _due(context, "overdue", 0, now - LATE)
-    coming = await _due(context, "coming", now, now + HOUR)
+    overdue, is_part = await _due_of(context, tenant, "overdue", 0, now - LATE)
+    coming, coming_is_part = await _due_of(context, tenant, "coming", now, now + HOUR)
     return Stats(
         totals.jobs, totals.executions,
-        waiting + overdue.get(tenant, 0), waiting >= MOST_COUNTED or _is_capped(overdue),
-        coming.get(tenant, 0), _is_capped(coming),
+        waiting + overdue, waiting >= MOST_COUNTED or is_part,
+        coming, coming_is_part,
     )  # fmt: skip
+
+
+async def _due_of(context: ApiContext, tenant: str, name: str, since: int, until: int) -> tuple[int, bool]:
+    """Returns how many timers of the tenant are due, and whether that is a part of them.
+
+    If all tenants together have too many to count, the tenant's own jobs are looked at: nobody may learn how many the
+    others have, or get a wrong number because of them.
+    """
+    due = await _due(context, name, since, until)
+    if sum(due.values()) < MOST_COUNTED:
+        return due.get(tenant, 0), False
+    return await context.store.count_due_timers_of(tenant, since, until, MOST_COUNTED)
 
 
 async def _due(context: ApiContext, name: str, since: int, until: int) -> dict[str, int]:
@@ -163,7 +175,3 @@ async def _due(context: ApiContext, name: str, since: int, until: int) -> dict[s
     return await context.moments.get(
         name, STATS_SECONDS, lambda: context.store.count_due_timers(since, until, MOST_COUNTED)
     )
-
-
-def _is_capped(due: dict[str, int]) -> bool:
-    return sum(due.values()) >= MOST_COUNTED

@@ -196,6 +196,10 @@ class Store(Writable, Protocol):
     async def count_due_timers(self, since: int, until: int, limit: int) -> dict[str, int]:
         """Returns by tenant how many timers are due in [since, until), the earliest first, `limit` in all."""
 
+    async def count_due_timers_of(self, tenant: str, since: int, until: int, limit: int) -> tuple[int, bool]:
+        """Counts the timers of one tenant that are due in [since, until), among `limit` of its jobs. Returns also
+        whether it has so many jobs: then it may have more."""
+
     async def count_waiting(self, tenant: str, until: int, limit: int) -> int:
         """Returns how many executions of a tenant could have been claimed before `until`, and were not. It counts up
         to `limit` that run on nodes, and as many that run in workers."""

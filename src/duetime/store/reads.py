@@ -201,6 +201,11 @@ class StoreReads(ABC, Generic[Group, Block]):
         values = {"since": since, "until": until, "limit": limit}
         return dict(await self._read(self._own_reads, "count_due_timers", tuple[str, int], **values))
 
+    async def count_due_timers_of(self, tenant: str, since: int, until: int, limit: int) -> tuple[int, bool]:
+        values = {"tenant": tenant, "since": since, "until": until, "limit": limit}
+        ((count, seen),) = await self._read(self._people_reads, "count_due_timers_of", tuple[int, int], **values)
+        return count, seen >= limit
+
     async def count_waiting(self, tenant: str, until: int, limit: int) -> int:
         values = {"tenant": tenant, "until": until, "limit": limit}
         (count,) = await self._read(self._people_reads, "count_waiting", int, **values)

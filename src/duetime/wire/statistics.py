@@ -115,7 +115,7 @@ class Histograms(msgspec.Struct, frozen=True):
 class Stats(msgspec.Struct, frozen=True):
     """Counts of a tenant. `late`: due, and not started for more than a second.
 
-    If `…_is_capped`, so many are due, of all tenants together, that counting them ended early.
+    If `…_is_capped`, the tenant has so many that counting them ended early.
     """
 
     jobs: dict[str, int]

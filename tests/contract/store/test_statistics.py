@@ -156,6 +156,15 @@ async def test_due_timers_are_counted_by_tenant(store: Store):
     assert sum((await store.count_due_timers(0, DUE + 2 * HOUR, 3)).values()) == 3
 
 
+async def test_due_timers_of_a_tenant_are_counted_among_its_own_jobs(store: Store):
+    for tenant, due_at in ((TENANT, DUE), (TENANT, DUE + SECOND), (OTHER, DUE), (OTHER, DUE + HOUR)):
+        await one(store, c.CreateJobs(NOW, (new_job(tenant=tenant, due_at=due_at),)))
+    assert await store.count_due_timers_of(TENANT, DUE, DUE + HOUR, 3) == (2, False)
+    assert await store.count_due_timers_of(TENANT, DUE + 1, DUE + HOUR, 3) == (1, False)
+    assert await store.count_due_timers_of(TENANT, DUE, DUE + HOUR, 1) == (1, True)
+    assert await store.count_due_timers_of("nobody", DUE, DUE + HOUR, 1) == (0, False)
+
+
 async def test_waiting_executions_are_counted_until_they_are_claimed(store: Store, node: int):
     job_id = await add_job(store, spec(overlap="allow"))
     for n in range(3):

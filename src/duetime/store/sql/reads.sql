@@ -129,6 +129,12 @@ SELECT json_build_array(CASE WHEN name IN ('jobs', 'bytes') THEN name ELSE 'exec
                         sum(value)::bigint)::text
 FROM counters WHERE tenant = :tenant::text GROUP BY name;
 
+-- name: count_due_timers_of
+-- Of one tenant: [those that are due, how many of its jobs were looked at].
+SELECT json_build_array(count(t.job) FILTER (WHERE t.due_at >= :since::bigint AND t.due_at < :until::bigint),
+                        count(*))::text AS row
+FROM (SELECT id FROM jobs WHERE tenant = :tenant::text LIMIT :limit::bigint) AS j JOIN timers AS t ON t.job = j.id;
+
 -- name: list_statistics
 -- A row of a longer span counts if its bucket overlaps the time that is asked for.
 SELECT json_build_array(span, bucket_at, tenant, type, subject, node, tally::json)::text AS row FROM (
