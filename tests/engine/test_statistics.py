@@ -149,6 +149,17 @@ async def test_a_bucket_has_a_bounded_number_of_tenants(scene: Scene):
     assert (found[OTHERS], found["t0"]) == (5, 2)
 
 
+async def test_watched_subjects_of_other_tenants_take_no_rows_from_those_of_a_tenant(scene: Scene):
+    others = [(f"a-evil{number // 100}", f"job:{number}") for number in range(2 * MOST_KEYS)]
+    scene.collected.watch([*others, (TENANT, "job:mine")])
+    for tenant, subject in others:
+        scene.end(tenant=tenant, job_id=subject.removeprefix("job:"))
+    scene.end(job_id="mine")
+    rows = scene.collected.take()
+    assert [row.tally.completed for row in rows if row.key == (TENANT, "http_request", "job:mine")] == [1]
+    assert len([row for row in rows if row.subject]) <= MOST_KEYS
+
+
 async def test_memory_of_old_buckets_is_freed(scene: Scene):
     for _ in range(100):
         scene.end()

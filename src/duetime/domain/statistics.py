@@ -21,6 +21,7 @@ import msgspec
 from duetime.domain.execution import AttemptEnd, Claim
 from duetime.domain.histogram import Histogram
 from duetime.domain.instants import DAY, HOUR, MINUTE, SECOND
+from duetime.domain.job import JobType
 from duetime.domain.objectives import punctuality
 from duetime.domain.plan import MOST_COUNTED, Skipped
 from duetime.domain.states import OPEN, State, Trigger
@@ -197,6 +198,11 @@ def watched(subjects: Iterable[tuple[str, str]]) -> dict[str, Watched]:
         tags = frozenset(_tag(one) for one in kept if one.startswith("tag:") and "=" in one)
         found[tenant] = Watched(jobs, tags)
     return found
+
+
+def most_keys(own: Watched) -> int:
+    """Returns how many keys the subjects of a tenant can have in a bucket: one for each type of jobs with a tag."""
+    return 2 * len(own.jobs) + (len(JobType) + 1) * len(own.tags)
 
 
 def _tag(subject: str) -> tuple[str, str]:

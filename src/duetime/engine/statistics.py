@@ -6,6 +6,7 @@ second of its statistics, and nothing of the ledger. `domain.statistics` has the
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import structlog
@@ -24,6 +25,7 @@ from duetime.domain.errors import DuetimeError
 from duetime.domain.instants import DAY, LATEST, MINUTE, SECOND
 from duetime.domain.node_report import FORGOTTEN
 from duetime.domain.plan import Skipped
+from duetime.domain.shares import fair_level
 from duetime.domain.skips import skips_of
 from duetime.domain.statistics import (
     BUCKET,
@@ -39,6 +41,7 @@ from duetime.domain.statistics import (
     Watched,
     bucket_of,
     group,
+    most_keys,
     number_of,
     watched,
 )
@@ -71,7 +74,8 @@ class Collected:
         self._changed: set[tuple[int, Key]] = set()
         self._wanted: dict[str, tuple[tuple[str, str], ...]] = {}
         self._watching: dict[str, Watched] = {}
-        self._subjects: dict[int, int] = {}  # the number of keys with a subject, by bucket
+        self._subjects: dict[int, Counter[str]] = {}  # the number of keys with a subject, by bucket and tenant
+        self._share = MOST_KEYS  # of one tenant, of the keys with a subject in a bucket
         self.on_promise: Callable[[], None] = nothing  # a job with an `slo` was written: `watch` may get it
         self.node = 0  # the first id of this process: rows of one bucket must not have two writers
         telemetry.subscribe(AttemptsEnded, self._add_ends)
@@ -85,6 +89,7 @@ class Collected:
         """
         self._wanted[of] = tuple(subjects)
         self._watching = watched(subject for some in self._wanted.values() for subject in some)
+        self._share = max(1, fair_level([most_keys(own) for own in self._watching.values()] or [0], MOST_KEYS))
 
     def _add_ends(self, ended: AttemptsEnded) -> None:
         bucket_at = bucket_of(ended.at)
@@ -131,12 +136,12 @@ class Collected:
         tally = tallies.get(key)
         if tally is None:
             tenant, kind, subject = key
-            subjects = self._subjects.get(bucket_at, 0)
+            subjects = self._subjects.setdefault(bucket_at, Counter())
             if subject:
-                if subjects >= MOST_KEYS:
+                if subjects[tenant] >= self._share or subjects.total() >= MOST_KEYS:
                     return None
-                self._subjects[bucket_at] = subjects + 1
-            elif tenant != OTHERS and len(tallies) - subjects >= MOST_KEYS:
+                subjects[tenant] += 1
+            elif tenant != OTHERS and len(tallies) - subjects.total() >= MOST_KEYS:
                 return self._tally(bucket_at, (OTHERS, kind, ""))
             tally = tallies[key] = Tally()
         self._changed.add((bucket_at, key))
