@@ -8,19 +8,25 @@ from collections.abc import Sequence
 import pytest
 
 from duetime.domain import commands as c
+from duetime.domain.alert_rules import AlertKind, AlertRule
 from duetime.domain.budgets import JobStanding
 from duetime.domain.execution import Outcome
 from duetime.domain.instants import SECOND
 from duetime.domain.job import CatchUp, JobStatus, RetryPolicy, Slo
 from duetime.domain.objectives import ObjectiveKind
 from duetime.domain.states import ErrorType
+from duetime.engine import watched as watched_subjects
+from duetime.engine.objectives import JOBS_OF_A_TURN, Objectives
+from duetime.engine.statistics import Collected
+from duetime.engine.watched import WatchedSubjects
 from duetime.telemetry.emitted import ObjectivesRead
+from duetime.telemetry.hub import Telemetry
 from duetime.telemetry.measured_store import measured
 from duetime.telemetry.prometheus.families import Gauge
 from duetime.telemetry.prometheus.objectives import LABELS, MOST_OBJECTIVES, ObjectiveMetrics
 from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
 from engine.stage import Stage
-from samples import TENANT, job_of, new_job, spec
+from samples import NOW, TENANT, add_job, job_of, new_job, spec
 
 SLO = Slo(lateness_seconds=5, on_time=90, success=90, window="1h")
 GONE = Outcome(ErrorType.HTTP_ERROR, "gone", 404)
@@ -144,6 +150,36 @@ async def test_metrics_have_the_worst_objectives_and_no_more(stage: Stage, execu
     assert len(metrics.left.collect().samples) == MOST_OBJECTIVES
     stage.telemetry.emit(ObjectivesRead([]))
     assert value(metrics.left, labels) is None
+
+
+async def test_expected_jobs_of_others_do_not_delay_an_objective(stage: Stage):
+    await stage.join()
+    for _ in range(3 * JOBS_OF_A_TURN):
+        await add_job(stage.store, spec("every 1h", expect_every="1d"), tenant="a-evil")
+    job_id = await add_job(stage.store, spec("every 1h", slo=Slo(success=99.0)))
+    objectives = Objectives(stage.store, stage.clock, Telemetry(), lambda: True)
+    await objectives.run_once()
+    assert [one.job_id for one in objectives.known()] == [job_id]
+
+
+async def test_subjects_of_others_do_not_hide_those_of_a_tenant(stage: Stage, monkeypatch: pytest.MonkeyPatch):
+    for name, most in (("PAGE", 4), ("MOST_RULES", 16), ("MOST_JOBS", 8)):
+        monkeypatch.setattr(watched_subjects, name, most)
+    rules = [
+        c.PutAlertRule(NOW, tenant, AlertRule(f"r{place}", AlertKind.DEAD_LETTERS, scope="tag:a=b"), "eve")
+        for tenant, number in (("a-evil", 30), (TENANT, 1))
+        for place in range(number)
+    ]
+    assert await stage.store.apply(rules) == [None] * 31
+    for _ in range(20):
+        await add_job(stage.store, spec("every 1h", expect_every="1d"), tenant="a-evil")
+    job_id = await add_job(stage.store, spec("every 1h", slo=Slo(success=99.0)))
+    collected = Collected(Telemetry(), stage.clock)
+    service = WatchedSubjects(stage.store, stage.clock, collected)
+    for _ in range(9):
+        for _ in range(4):
+            await service.run_once()
+        assert collected._watching[TENANT] == ({job_id}, {("a", "b")})  # also while the next pass is read
 
 
 def value(gauge: Gauge, labels: dict[str, str]) -> float | None:

@@ -19,6 +19,7 @@ from duetime.telemetry.hub import Telemetry
 
 TURN = 10 * SECOND
 JOBS_OF_A_TURN = 20
+PAGE = 1000  # jobs that are looked at in one turn
 MOST_JOBS = 1000
 OVER = (JobStatus.COMPLETED, JobStatus.CANCELLED)
 
@@ -56,13 +57,17 @@ class Objectives(Service):
         self._known, self._seen, self._after = {}, set(), ""
 
     async def _read_some(self) -> None:
-        jobs = await self._store.list_watched_jobs(self._after, JOBS_OF_A_TURN)
-        for job in jobs:
+        """Reads a turn's objectives. Jobs with `expect_every` alone take no part of it, however many a tenant has."""
+        left = JOBS_OF_A_TURN
+        for job in (jobs := await self._store.list_watched_jobs(self._after, PAGE)):
+            if left == 0:
+                return
+            self._after = job.job_id
             if job.slo is not None and job.status not in OVER and len(self._seen) < MOST_JOBS:
                 self._known[job.job_id] = await self._read(job)
                 self._seen.add(job.job_id)
-        self._after = jobs[-1].job_id if jobs else ""
-        if len(jobs) < JOBS_OF_A_TURN:  # the pass is over: what was not seen is gone
+                left -= 1
+        if len(jobs) < PAGE:  # the pass is over: what was not seen is gone
             self._known = {job_id: some for job_id, some in self._known.items() if job_id in self._seen}
             self._after, self._seen = "", set()
 
