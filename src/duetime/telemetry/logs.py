@@ -71,7 +71,7 @@ def configure_logs(levels: LogLevels) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *([] if for_people else [structlog.processors.format_exc_info]),
+            _without_controls if for_people else structlog.processors.format_exc_info,
             # Not rich's traceback: it shows the local variables of each frame, and so secrets.
             structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
             if for_people
@@ -84,6 +84,18 @@ def configure_logs(levels: LogLevels) -> None:
     logging.basicConfig(
         level=logging.getLevelNamesMapping()[levels.of(LIBRARIES).upper()], handlers=[_LinesOfLibraries()]
     )
+
+
+# Text of users (names, tags, paths) must not write to the operator's terminal as it likes. JSON escapes it anyway.
+_HIDDEN = (*range(32), *range(127, 160), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_CONTROLS = {code: f"\\u{code:04x}" for code in _HIDDEN if chr(code) not in "\t\n"}
+
+
+def _without_controls(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = value.translate(_CONTROLS)
+    return event
 
 
 class _ByArea:
