@@ -34,7 +34,7 @@ from duetime.registry.memory import MemoryRegistry
 from duetime.testing import SUCCESS, HandClock, ScriptedExecutor
 from engine.flaky import FlakyStore
 from engine.stage import Stage
-from samples import NOW, TENANT, add_job, new_id, one, spec
+from samples import NOW, TENANT, add_execution, add_job, new_id, new_job, one, spec
 
 ROLES = frozenset({TIMER, WORKER, ALERTS})
 FAILURE = Outcome(ErrorType.CONNECTION_ERROR, "nobody listens")
@@ -678,3 +678,15 @@ async def test_a_tenant_with_many_channels_is_told_and_does_not_stop_the_alerts_
     await watch.only("dead-letters")
     assert len(await watch.told()) == 1
     assert len(await watch.store.list_jobs(JobQuery("a-evil", type="notice", limit=100))) == 50
+
+
+async def test_a_queue_is_seen_behind_those_of_many_tenants(watch: Watch):
+    await watch.start()
+    await watch.put(AlertRule("queue", AlertKind.WAITING, threshold=0, for_seconds=0))
+    tenants = [*(f"a{number}" for number in range(1000)), TENANT]
+    jobs = [new_job(spec("immediate"), tenant=tenant) for tenant in tenants]
+    await watch.store.apply([c.CreateJobs(NOW, (job,)) for job in jobs])
+    for job in jobs:
+        await add_execution(watch.store, job.job_id, NOW - 5 * SECOND, job.tenant)
+    await watch.look()
+    assert "queue" in await watch.states()

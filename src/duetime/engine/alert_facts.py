@@ -41,7 +41,7 @@ from duetime.engine.alert_windows import KEPT, LongWindows, Rules, ended_of, in_
 from duetime.ports.clock import Clock
 from duetime.ports.store import ExecutionQuery, JobQuery, JobRecord, Store
 
-MOST_TENANTS = 1000  # with waiting executions, that are counted in one turn
+MOST_TENANTS = 10_000  # with waiting executions, that are counted in one turn
 MOST_COUNTED = 10_000  # waiting executions of one tenant
 MOST_ORPHANS = 100
 MOST_CIRCUITS = 10_000
@@ -129,8 +129,14 @@ class FactsReader:
         for report in reports:
             if report.is_fresh(now):
                 found.update({use.tenant: use.waiting for use in report.facts.places if not use.target})
-        for tenant in await self._store.list_waiting_tenants(now, "", MOST_TENANTS):
-            found[tenant] += await self._store.count_waiting(tenant, now - WAITED, MOST_COUNTED)
+        after = ""
+        for _ in range(0, MOST_TENANTS, PAGE):
+            tenants = await self._store.list_waiting_tenants(now - WAITED, after, PAGE)
+            for tenant in tenants:
+                found[tenant] += await self._store.count_waiting(tenant, now - WAITED, MOST_COUNTED)
+            if len(tenants) < PAGE:
+                break
+            after = tenants[-1]
         return found
 
     async def _read_expected(self, now: int) -> dict[str, list[WatchedJob]]:
