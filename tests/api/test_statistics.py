@@ -308,7 +308,7 @@ def test_health_names_the_node_and_counts_jobs_by_status(client: Client) -> None
 
 def test_a_stopping_node_is_not_ready() -> None:
     engine = SimpleNamespace(
-        cluster=lambda: SimpleNamespace(clock=health.ClockState.RIGHT, standing="trusted"), facts=NodeFacts,
+        cluster=lambda: SimpleNamespace(clock=health.ClockState.RIGHT, standing="trusted", view=None), facts=NodeFacts,
         health=dict, is_stopping=lambda: True,
     )  # fmt: skip
     components = health._own_components(cast(ApiContext, SimpleNamespace(engine=engine)), None)
