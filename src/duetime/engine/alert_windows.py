@@ -13,13 +13,13 @@ from typing import NamedTuple, TypeVar
 
 from duetime.domain.alert_facts import RECENT_SECONDS, Ended, Seen, sums_over
 from duetime.domain.alert_rules import AlertKind, AlertRule
-from duetime.domain.instants import HOUR, SECOND
+from duetime.domain.instants import DAY, HOUR, SECOND
 from duetime.domain.job import JobType
 from duetime.domain.statistics import StatisticsQuery, StatisticsRow
 from duetime.ports.clock import Clock
 from duetime.ports.store import Store
 
-SUBJECTS_A_TURN = 30
+DAYS_A_TURN = 1000  # of statistics that are read in one turn; each subject counts as a day at least
 EVERY = 15 * SECOND  # a window of up to an hour is read so often
 LONG_EVERY = 60 * SECOND
 KEPT = 600 * SECOND  # of tenants that had no turn since: so many tenants do not lose facts between their turns
@@ -54,7 +54,11 @@ class LongWindows:
         }  # fmt: skip
         ages = {key: self._known[key].read_at if key in self._known else 0 for key in wanted}
         due = [key for key, windows in wanted.items() if not is_fresh(ages[key], now, _every(windows))]
-        for key in in_turn(due, ages)[:SUBJECTS_A_TURN]:
+        left = DAYS_A_TURN
+        for key in in_turn(due, ages):
+            left -= _days(wanted[key])
+            if left < 0:
+                break
             self._known[key] = _Known(wanted[key], now, await self._sums(key, wanted[key], now))
 
     def sums(self) -> dict[str, dict[tuple[str, float], Seen]]:
@@ -113,6 +117,10 @@ def _wanted(rules: Rules) -> dict[Subject, frozenset[float]]:
             if rule.enabled and rule.kind in _BY_STATISTICS and not is_of_jobs(rule) and window > RECENT_SECONDS:
                 found[tenant, "" if rule.scope == "all" else rule.scope].add(window)
     return {key: frozenset(windows) for key, windows in found.items()}
+
+
+def _days(windows: frozenset[float]) -> int:
+    return 1 + round(max(windows) * SECOND) // DAY
 
 
 def _every(windows: frozenset[float]) -> int:
