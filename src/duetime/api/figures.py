@@ -149,21 +149,21 @@ async def _count(context: ApiContext, tenant: str) -> Stats:
     now, store = context.clock.now(), context.store
     totals = await store.get_totals(tenant)
     waiting = await store.count_waiting(tenant, now - LATE, MOST_COUNTED)
-    overdue = await _due(context, "overdue", 0, now - LATE)
-    coming = await _due(context, "coming", now, now + HOUR)
+    overdue = await due(context, "overdue", 0, now - LATE)
+    coming = await due(context, "coming", now, now + HOUR)
     return Stats(
         totals.jobs, totals.executions,
-        waiting + overdue.get(tenant, 0), waiting >= MOST_COUNTED or _is_capped(overdue),
-        coming.get(tenant, 0), _is_capped(coming),
+        waiting + overdue.get(tenant, 0), waiting >= MOST_COUNTED or is_capped(overdue),
+        coming.get(tenant, 0), is_capped(coming),
     )  # fmt: skip
 
 
-async def _due(context: ApiContext, name: str, since: int, until: int) -> dict[str, int]:
+async def due(context: ApiContext, name: str, since: int, until: int) -> dict[str, int]:
     """Returns due timers by tenant: one read serves all tenants."""
     return await context.moments.get(
         name, STATS_SECONDS, lambda: context.store.count_due_timers(since, until, MOST_COUNTED)
     )
 
 
-def _is_capped(due: dict[str, int]) -> bool:
-    return sum(due.values()) >= MOST_COUNTED
+def is_capped(found: dict[str, int]) -> bool:
+    return sum(found.values()) >= MOST_COUNTED
