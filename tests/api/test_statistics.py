@@ -125,14 +125,15 @@ async def test_tenants_beyond_the_largest_are_summed() -> None:
     assert {name: windows.one.executions for name, windows in found.items()} == {"t3": 4, "t2": 3, OTHERS: 3}
 
 
-async def test_reports_of_all_living_nodes_are_listed(
+async def test_living_nodes_are_listed_and_those_that_are_silent_without_figures(
     context: ApiContext, store: SqliteStore, clock: HandClock
 ) -> None:
     now = clock.now()
     await one(store, c.ReportNode(now, 2, NodeFacts(name="b", queued=5)))
-    await one(store, c.ReportNode(now - MINUTE, 3, NodeFacts(name="gone")))
-    assert [(node.id, node.name, node.queued) for node in await figures.list_nodes(context)] == [
-        (2, "b", 5), (1, "node-1", 0),
+    await one(store, c.ReportNode(now - MINUTE, 3, NodeFacts(name="gone", queued=9)))
+    await one(store, c.ReportNode(now - MINUTE, 4, NodeFacts(name="b", queued=7)))  # before its restart
+    assert [(node.id, node.name, node.queued, node.standing) for node in await figures.list_nodes(context)] == [
+        (2, "b", 5, ""), (3, "gone", 0, "silent"), (1, "node-1", 0, ""),
     ]  # fmt: skip
     assert not NodeReport(3, now - MINUTE, NodeFacts()).is_fresh(now)
 
@@ -293,7 +294,7 @@ def test_health_names_the_node_and_counts_jobs_by_status(client: Client) -> None
 
 def test_a_stopping_node_is_not_ready() -> None:
     engine = SimpleNamespace(
-        cluster=lambda: SimpleNamespace(clock=health.ClockState.RIGHT, standing="trusted"), facts=NodeFacts,
+        cluster=lambda: SimpleNamespace(clock=health.ClockState.RIGHT, standing="trusted", view=None), facts=NodeFacts,
         health=dict, is_stopping=lambda: True,
     )  # fmt: skip
     components = health._own_components(cast(ApiContext, SimpleNamespace(engine=engine)), None)

@@ -144,7 +144,7 @@ def test_the_log_tells_which_execution_failed_and_why(loaded: Operations) -> Non
     lines = [json.loads(line) for name in "ab" for line in loaded.node(name).errors().splitlines()]
     failed = next(line for line in lines if line["event"] == "execution failed" and line.get("job") == "refused-order")
     assert (failed["tenant"], failed["http_status"], failed["error_type"]) == (FAILING, 404, "http_error")
-    found = loaded.on("b", FAILING).get(f"/executions/{failed['execution_id']}").json()
+    found = loaded.on("b", FAILING).get(f"/executions/{failed['execution_id']}").json()["execution"]
     assert (found["state"], found["job_id"]) == ("FAILED", failed["job_id"])
 
 
@@ -162,7 +162,7 @@ def test_a_killed_node_is_seen_as_the_page_says(loaded: Operations, request: pyt
     assert "node-gone" in loaded.duetime("b", "alert", "list")
     top = loaded.duetime("b", "top", "--once")
     assert re.search(r"critical +node-gone +node a was last", top)
-    assert [one["name"] for one in json.loads(loaded.duetime("b", "top", "--json"))["nodes"]] == ["b"]
+    assert re.search(r"a +SILENT \d+ s +0/0 ", top), "it is listed, without figures"
     wait_until(lambda: any("notices" in line["path"] for line in loaded.fast.lines()), 60, "the pager has it")
     jobs = json.loads(loaded.duetime("b", "job", "list", "--tag", "duetime.event=alert.firing", "--json"))["jobs"]
     assert "node-gone" in {job["payload"]["data"].get("rule") for job in jobs}

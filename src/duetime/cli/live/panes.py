@@ -184,8 +184,8 @@ def _pane(
     if not rows:
         return Group(Text(title, style="bold"), Text(f"  {empty}", style="dim"), Text())
     for place, column in enumerate(columns[:first]):
-        rest = place >= whole > 0
-        table.add_column(column, no_wrap=True, overflow="ellipsis", ratio=1 if rest else None)
+        ratio = 1 if place >= whole > 0 else None
+        table.add_column(column, no_wrap=True, overflow="ellipsis", ratio=ratio)
     for row in rows[:most]:
         table.add_row(*map(plain, row[:first]))
     rest = len(rows) - most
