@@ -247,6 +247,8 @@ def test_users_who_are_no_admins_are_refused(people: People) -> None:
         assert "the right 'admin'" in refused(people.ann.get(path), 403, "FORBIDDEN")
         assert people.ada.get(path).status == 200
     assert people.ada.get("/observability/metrics").json()["scope"] == "tenant"
+    stats = people.ada.get("/stats").json()
+    assert (stats["scope"], stats["tenants"]) == ("tenant", [])
 
 
 def test_a_job_has_histograms_from_its_executions(person: Person) -> None:
