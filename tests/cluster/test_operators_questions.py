@@ -140,6 +140,14 @@ def test_no_other_tenant_learns_of_them(loaded: Operations) -> None:
     assert (stats["scope"], stats["tenants"]) == ("tenant", [])
 
 
+def test_the_operator_sees_no_path_of_another_tenants_target(loaded: Operations) -> None:
+    shown = {
+        tenant: loaded.on("b", tenant).get("/observability/now").json()["circuits"] for tenant in (OPERATOR, FAILING)
+    }
+    assert {one["target"] for one in shown[OPERATOR]} == {loaded.fast.url("")}
+    assert {one["target"] for one in shown[FAILING]} == {loaded.fast.url("/status/503")}
+
+
 def test_the_log_tells_which_execution_failed_and_why(loaded: Operations) -> None:
     lines = [json.loads(line) for name in "ab" for line in loaded.node(name).errors().splitlines()]
     failed = next(line for line in lines if line["event"] == "execution failed" and line.get("job") == "refused-order")
