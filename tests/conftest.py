@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 
 import hypothesis
 import pytest
+import structlog
+from structlog._config import BoundLoggerLazyProxy
 
 from seeds import IS_STEADY
 
@@ -69,6 +73,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: next((at for at, name in enumerate(LONG) if _place(item).startswith(name)), len(LONG)))
     if seed := os.environ.get("DUETIME_TEST_SEED"):
         shuffle(items, random.Random(seed))
+
+
+@pytest.fixture(autouse=True)
+def logs_as_at_the_start() -> Iterator[None]:
+    """A test that runs a command in this process configures its log: loggers must not keep that for later tests."""
+    yield
+    if not structlog.get_config()["cache_logger_on_first_use"]:
+        return
+    structlog.reset_defaults()
+    for name, module in list(sys.modules.items()):
+        if name.startswith("duetime.") and isinstance(log := vars(module).get("log"), BoundLoggerLazyProxy):
+            vars(log).pop("bind", None)
 
 
 def _place(item: pytest.Item) -> str:

@@ -102,11 +102,16 @@ class World:
             "key_id": [client.post("/api-keys", {"name": "a key"}).json()["key_id"]],
             "from": ["2020-01-01T00:00:00Z"],
             "to": [FAR],
-            "name": ["a database", person.name],
+            "name": ["a database", person.name, "failures"],
             "circuit": [it["circuit"] for it in client.get("/circuits").json()["circuits"]],
         }
         assert client.put("/connections/a%20database", {"url": DATABASE}).status == 200
         assert client.put("/alert-channels/a%20database", {"url": self.url}).status == 200
+        assert client.put("/alert-rules/failures", {"kind": "failure_ratio"}).status == 200
+        for known in client.get("/silences").json()["silences"]:
+            assert client.delete(f"/silences/{known['silence_id']}").status == 200
+        silence = client.post("/silences", {"seconds": 60, "reason": "tests"})
+        self._made["silence_id"] = [silence.json()["silence_id"]]
         for known in client.get("/subscriptions").json()["subscriptions"]:  # a tenant may have several
             assert client.delete(f"/subscriptions/{known['subscription_id']}").status == 200
         subscription = client.post("/subscriptions", {"url": "https://told.example", "events": ["job.resumed"]})

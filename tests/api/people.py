@@ -144,6 +144,8 @@ def _frames(response: http.client.HTTPResponse) -> Iterator[Frame]:
         elif "event" in fields:
             yield Frame(fields.get("id", ""), fields["event"], fields.get("data", ""))
             fields = {}
+        else:  # an id alone: from where a stream that breaks now is resumed
+            fields = {}
 
 
 def token(tenant: str, user_id: str, role: str = "user", tier: str = "enterprise", **claims: Any) -> str:

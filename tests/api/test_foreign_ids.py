@@ -331,8 +331,10 @@ ABSENT = {
 
 def snapshot(admin: Known) -> list[Any]:
     """Everything that an admin can see of a tenant."""
-    jobs = admin.pages("/jobs", "jobs")
-    runs = admin.pages("/executions", "executions")
+    # Without notices of alerts: Duetime itself creates them, whenever an alert fires.
+    notices = {job["job_id"] for job in admin.pages("/jobs?type=notice", "jobs")}
+    jobs = [job for job in admin.pages("/jobs", "jobs") if job["job_id"] not in notices]
+    runs = [run for run in admin.pages("/executions", "executions") if run["job_id"] not in notices]
     details = [admin.get(f"/jobs/{job['job_id']}") for job in jobs]
     attempts = [admin.get(f"/executions/{run['execution_id']}{part}") for run in runs for part in ("", "/logs")]
     histories = [admin.get(f"/jobs/{job['job_id']}/executions").json() for job in jobs]

@@ -24,7 +24,7 @@ JOB: dict[str, Any] = {"name": "a job", "schedule": FAR, "payload": {"url": "htt
 def operations(client: Client) -> Iterator[tuple[str, str]]:
     """Returns every route, with ids that do not exist."""
     for path, methods in client.get("/openapi.json").json()["paths"].items():
-        for name in ("job_id", "execution_id", "key_id", "key", "circuit", "name", "subscription_id"):
+        for name in ("job_id", "execution_id", "key_id", "key", "circuit", "name", "subscription_id", "silence_id"):
             path = path.replace(f"{{{name}}}", NO_ID)
         assert "{" not in path, "a path parameter that this test does not know"
         for method in methods:
@@ -352,8 +352,8 @@ class TestOwners:
             people.ann.post(f"/jobs/{of_ann}/run")
             of_bob, of_eve = people.bob.create(), people.eve.create()
             assert [json.loads(next(event).data)["job_id"] for event in (bobs, eves)] == [of_bob, of_eve]
-            kinds = [next(adas).kind for _ in range(3)]
-            assert kinds == ["job.created", "execution.completed", "jobs.created"]
+            kinds = [next(adas).kind for _ in range(4)]
+            assert kinds == ["job.created", "execution.started", "execution.completed", "jobs.created"]
 
     def test_a_resumed_stream_has_only_the_users_own_events(self, people: People) -> None:
         with people.ada.following() as event:

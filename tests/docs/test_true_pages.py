@@ -25,7 +25,7 @@ def test_exactly_the_actions_of_the_audit_are_named() -> None:
 
 
 def test_every_loop_of_the_engine_is_named_with_its_file() -> None:
-    import duetime.engine.engine  # noqa: F401 (loads all of them)
+    import duetime.node  # noqa: F401 (loads all of them)
 
     modules = {kind.__module__ for kind in Service.__subclasses__()}
     files = {f"engine/{name.rpartition('.')[2]}.py" for name in modules if name.startswith("duetime.")}

@@ -48,6 +48,8 @@ function summary(job: Schemas["JobView"]): string {
       return job.payload.statement;
     case "python":
       return job.payload.function;
+    case "notice":
+      return job.payload.title;
   }
 }
 

@@ -38,8 +38,8 @@ def test_failing_executions_degrade_from_the_threshold_on_if_there_are_some():
 
 
 def test_a_slow_event_loop_and_a_slow_writer_degrade():
-    assert health.event_loop(NodeFacts(loop_lag_ms=999)) == health.writer(NodeFacts(unwritten=19_999)) == "healthy"
-    assert health.event_loop(NodeFacts(loop_lag_ms=2500)).startswith("degraded: this process was 2.5 s late")
+    assert health.event_loop(NodeFacts(loop_lag_ms=2999)) == health.writer(NodeFacts(unwritten=19_999)) == "healthy"
+    assert health.event_loop(NodeFacts(loop_lag_ms=3500)).startswith("degraded: this process was 3.5 s late")
     assert health.writer(NodeFacts(unwritten=20_000)).startswith("degraded: 20,000 results wait")
 
 

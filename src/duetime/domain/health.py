@@ -23,7 +23,7 @@ HEALTHY = "healthy"
 OK, DEGRADED, UNHEALTHY = "ok", "degraded", "unhealthy"
 FAILURE_WINDOW = 300_000  # ms
 FEWEST = 10  # executions in the window; the share of fewer says little
-LONG_LAG_MS = 1_000.0
+LONG_LAG_MS = 3_000.0  # a lease lapses after 5 s: a process that is so late may lose it
 MOST_UNWRITTEN = 20_000  # results; the writer is far behind
 
 VITAL = frozenset({"database", "clock"})  # unhealthy without them

@@ -47,7 +47,7 @@ async def test_a_one_off_that_is_not_sent_is_completed_and_swept(store: Store, n
     assert (await job_of(store, job_id)).status is JobStatus.COMPLETED
     await one(store, c.Prune(NOW + DAY, NOW + DAY, NOW + DAY, 100))
     assert await one(store, c.SweepJobs(NOW + DAY, NOW + HOUR, "0" * 8 + "-0000-0000-0000-" + "0" * 12, 100)) == (
-        c.Swept(1, None)
+        c.Swept(1, None, ((job_id, TENANT),))
     )
     assert await store.get_job(TENANT, job_id) is None
 

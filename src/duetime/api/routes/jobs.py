@@ -128,7 +128,8 @@ class JobController(Controller):
         data = {"job_id": record.job_id, "version": changed.version}
         context.events.publish("job.changed", now, caller.tenant, data, record.owner)
         context.publish_skips(command.skipped, now, record.owner)
-        return _versioned(view_job(changed), changed.version)
+        objectives = await list_objectives(context, caller.tenant, changed)
+        return _versioned(view_job(changed, None, objectives), changed.version)
 
     @put("/by-key/{key:str}", summary="Create the job with this key, or make it exactly this", right=Right.WRITE)
     async def put_job_by_key(self, request: AnyRequest, context: ApiContext, caller: Caller, key: str) -> Response[Any]:
@@ -174,10 +175,10 @@ class JobController(Controller):
         return JobMessage(job_id, JobStatus.CANCELLED, "Job cancelled. It will not run again.")
 
 
-async def list_objectives(context: ApiContext, tenant: str, record: JobRecord) -> list[ObjectiveView]:
+async def list_objectives(context: ApiContext, tenant: str, record: JobRecord) -> list[ObjectiveView] | None:
     slo = record.spec.slo
     if slo is None:
-        return []
+        return None
     now = context.clock.now()
     rows = await context.store.list_statistics(rows_wanted(tenant, record.job_id, slo, now))
     return [view_objective(one.objective, one.budget) for one in standings(slo, rows, now)]
