@@ -125,14 +125,15 @@ async def test_tenants_beyond_the_largest_are_summed() -> None:
     assert {name: windows.one.executions for name, windows in found.items()} == {"t3": 4, "t2": 3, OTHERS: 3}
 
 
-async def test_reports_of_all_living_nodes_are_listed(
+async def test_living_nodes_are_listed_and_those_that_are_silent_without_figures(
     context: ApiContext, store: SqliteStore, clock: HandClock
 ) -> None:
     now = clock.now()
     await one(store, c.ReportNode(now, 2, NodeFacts(name="b", queued=5)))
-    await one(store, c.ReportNode(now - MINUTE, 3, NodeFacts(name="gone")))
-    assert [(node.id, node.name, node.queued) for node in await figures.list_nodes(context)] == [
-        (2, "b", 5), (1, "node-1", 0),
+    await one(store, c.ReportNode(now - MINUTE, 3, NodeFacts(name="gone", queued=9)))
+    await one(store, c.ReportNode(now - MINUTE, 4, NodeFacts(name="b", queued=7)))  # before its restart
+    assert [(node.id, node.name, node.queued, node.standing) for node in await figures.list_nodes(context)] == [
+        (2, "b", 5, ""), (3, "gone", 0, "silent"), (1, "node-1", 0, ""),
     ]  # fmt: skip
     assert not NodeReport(3, now - MINUTE, NodeFacts()).is_fresh(now)
 
@@ -261,6 +262,8 @@ def test_users_who_are_no_admins_are_refused(people: People) -> None:
         assert "the right 'admin'" in refused(people.ann.get(path), 403, "FORBIDDEN")
         assert people.ada.get(path).status == 200
     assert people.ada.get("/observability/metrics").json()["scope"] == "tenant"
+    stats = people.ada.get("/stats").json()
+    assert (stats["scope"], stats["tenants"]) == ("tenant", [])
 
 
 def test_a_job_has_histograms_from_its_executions(person: Person) -> None:

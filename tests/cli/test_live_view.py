@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from duetime.cli.live.figures import alerts_of, nodes_of, rates_of, spread_of, stages_of, targets_of, tenants_of
-from duetime.cli.live.panes import draw, once
+from duetime.cli.live.panes import alerts_pane, draw, once
 from duetime.cli.live.terminal import split_keys
-from duetime.cli.live.view import LONGEST_FILTER, SORTS, View, press, shown_jobs
+from duetime.cli.live.view import LONGEST_FILTER, MOST_OF_TENANT, SORTS, View, press, shown_jobs
 
 
 def job(name: str, failures: int = 0, lateness_ms: int = 0, tenant: str = "acme") -> dict[str, Any]:
@@ -62,6 +63,21 @@ def test_a_filter_looks_at_names_and_tenants_without_regard_to_case():
     assert names(typed(View(), "/", *"OTHER")) == ["c"]
     assert names(typed(View(), "/", *"other", "esc")) == ["a", "b", "c"]
     assert names(typed(View(), "/", *"otherx", "backspace", "enter")) == ["c"]
+
+
+def test_a_tenant_with_many_bad_jobs_hides_nobody_elses_unless_a_filter_asks_for_it():
+    flood = [job(f"flood {number:02}", 100, tenant="flood") for number in range(20)]
+    shown = shown_jobs(View(), [*flood, job("alone", 1, tenant="small")])
+    assert [one["name"] for one in shown] == [*(one["name"] for one in flood[:MOST_OF_TENANT]), "alone"]
+    assert len(shown_jobs(View(), flood)) == len(shown_jobs(View(filter="flood"), flood)) == 20
+
+
+def test_severity_and_rule_of_an_alert_are_never_shortened():
+    alert = {"severity": "critical", "rule": "scheduler-stopped", "summary": "x" * 300}
+    console = Console(width=60, color_system=None)
+    with console.capture() as capture:
+        console.print(alerts_pane([alert]))
+    assert re.search(r"critical +scheduler-stopped +x+…", capture.get())
 
 
 def test_a_filter_is_bounded_and_takes_no_control_characters():
@@ -123,8 +139,8 @@ def test_a_tenant_has_its_share_of_the_places():
 
 def test_open_circuits_come_before_slow_targets_and_these_before_others_that_failed():
     circuits = [
-        {"url": "http://failed", "state": "CLOSED", "failures": 1},
-        {"url": "http://open", "state": "OPEN", "failures": 9},
+        {"target": "http://failed", "tenant": "acme", "state": "CLOSED", "failures": 1},
+        {"target": "http://open", "tenant": "evil", "state": "OPEN", "failures": 9},
     ]
     waiting = [{"target": "http://slow", "tenant": "acme", "running": 1, "waiting": 2}]
     assert [one["target"] for one in targets_of(waiting, circuits)] == ["http://open", "http://slow", "http://failed"]

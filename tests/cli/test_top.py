@@ -76,7 +76,7 @@ def test_s_sorts_by_the_next_column_and_the_heading_names_it(shown: Terminal) ->
     shown.type("s")
     shown.wait_for("by lateness", "lateness ↓")
     shown.type("s")
-    frame = shown.wait_for("by name")
+    frame = shown.wait_for("by name", "zz-bad", "aa-bad")
     assert frame.index("zz-bad") > frame.index("aa-bad")
 
 

@@ -16,7 +16,7 @@ from duetime.telemetry.readings import DUE, QUEUED, RECORDING, EngineReadings, R
 
 ENGINE = EngineReadings(
     in_flight={"http_request": 0, "python": 0}, limits={"http_request": 512},
-    waiting={DUE: {}, QUEUED: {}, RECORDING: {}}, places=0, most_places=0, read_ahead=0, shards=0,
+    waiting={DUE: {}, QUEUED: {}, RECORDING: {}}, targets=(), places=0, most_places=0, read_ahead=0, shards=0,
     services={"timer": True}, circuits={"OPEN": 0}, workers=0, slots=0, polls=0,
 )  # fmt: skip
 READINGS = Readings(

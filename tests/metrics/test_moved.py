@@ -19,6 +19,7 @@ from duetime.domain.instants import HOUR
 from duetime.domain.objectives import Budget, Objective, ObjectiveKind
 from duetime.domain.plan import NewExecution, Skipped
 from duetime.domain.states import ErrorType, Trigger
+from duetime.domain.troubles import PlaceUse
 from duetime.ports.usage import LogUsage, PoolUsage, StoreUsage
 from duetime.telemetry import emitted as e
 from metrics.scene import Samples, Scene
@@ -127,6 +128,10 @@ CAUSES: dict[str, tuple[str, float, Callable[[Scene], None]]] = {
     "attempts_in_flight": ('{type="python"}', 2, lambda s: s.read(in_flight={"python": 2})),
     "attempts_limit": ('{type="http_request"}', -511, lambda s: s.read(limits={"http_request": 1})),
     "executions_waiting": ('{stage="queued",tenant="a"}', 3, lambda s: s.read(waiting_on_node={"queued": {"a": 3}})),
+    "target_executions": (
+        '{state="waiting",target="https://slow",tenant="a"}', 4,
+        lambda s: s.read(targets=[PlaceUse("a", "https://slow", 2, 4)]),
+    ),
     "memory_places_used": ("", 3, lambda s: s.read(places=3)),
     "memory_places_limit": ("", 3, lambda s: s.read(most_places=3)),
     "timers_read_ahead": ("", 3, lambda s: s.read(read_ahead=3)),

@@ -33,6 +33,8 @@ MOST_TENANTS = 100  # in a response; the rest is summed
 MOST_COUNTED = 100_000
 LATE = SECOND
 MOST_NODES = 1_000
+MOST_SILENT = 20
+SILENT = "silent"  # the standing of a node that has not reported lately
 
 
 async def recent_rows(context: ApiContext, tenant: str | None, longest: Window) -> list[StatisticsRow]:
@@ -87,13 +89,30 @@ def view_node(report: NodeReport) -> NodeFigures:
 
 
 async def list_nodes(context: ApiContext) -> list[NodeFigures]:
-    """Returns what the living nodes last reported. A node that is alone reports nothing: it is asked itself."""
+    """Returns what the living nodes last reported, and which nodes are silent although they did not leave.
+
+    A node that is alone reports nothing: it is asked itself.
+    """
     now = context.clock.now()
-    reports = [one for one in await context.store.list_node_reports(MOST_NODES) if one.is_fresh(now)]
+    known = await context.store.list_node_reports(MOST_NODES)
+    reports = [one for one in known if one.is_fresh(now)]
     own = context.engine.cluster().node
     if all(report.node != own for report in reports):
         reports.append(NodeReport(own, now, context.engine.facts()))
-    return [view_node(report) for report in sorted(reports, key=lambda report: report.facts.name)]
+    found = [*map(view_node, reports), *_silent(known, {report.facts.name for report in reports})]
+    return sorted(found, key=lambda node: node.name)
+
+
+def _silent(known: Iterable[NodeReport], names: set[str]) -> list[NodeFigures]:
+    """Returns nodes of other names, by their latest report, without figures: what they held is with other nodes."""
+    latest = {one.facts.name: one for one in sorted(known, key=lambda one: one.at) if one.facts.name not in names}
+    return [
+        NodeFigures(
+            one.node, one.facts.name, one.facts.version, one.facts.roles, SILENT,
+            started_at=instant(one.facts.started_at), reported_at=instant(one.at),
+        )
+        for one in sorted(latest.values(), key=lambda one: one.at, reverse=True)[:MOST_SILENT]
+    ]  # fmt: skip
 
 
 # Histograms over time
@@ -164,14 +183,18 @@ async def _due_of(context: ApiContext, tenant: str, name: str, since: int, until
     If all tenants together have too many to count, the tenant's own jobs are looked at: nobody may learn how many the
     others have, or get a wrong number because of them.
     """
-    due = await _due(context, name, since, until)
-    if sum(due.values()) < MOST_COUNTED:
-        return due.get(tenant, 0), False
+    found = await due(context, name, since, until)
+    if not is_capped(found):
+        return found.get(tenant, 0), False
     return await context.store.count_due_timers_of(tenant, since, until, MOST_COUNTED)
 
 
-async def _due(context: ApiContext, name: str, since: int, until: int) -> dict[str, int]:
+async def due(context: ApiContext, name: str, since: int, until: int) -> dict[str, int]:
     """Returns due timers by tenant: one read serves all tenants."""
     return await context.moments.get(
         name, STATS_SECONDS, lambda: context.store.count_due_timers(since, until, MOST_COUNTED)
     )
+
+
+def is_capped(found: dict[str, int]) -> bool:
+    return sum(found.values()) >= MOST_COUNTED

@@ -28,6 +28,7 @@ def read_term(term: Term) -> EngineReadings:
             QUEUED: Counter(map(_tenant, queue.waiting.values())),
             RECORDING: term.recorder.waiting_of(),
         },
+        targets=[use for use in dispatcher.place_uses() if use.target],
         places=queue.held,
         most_places=limits.capacity,
         read_ahead=term.timer.read_ahead(),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from duetime.domain.capacity import Capacity, Load
+from duetime.domain.troubles import PlaceUse
 from duetime.ports.usage import LogUsage, StoreUsage
 
 ByTenant = Mapping[str, int]
@@ -24,6 +25,7 @@ class EngineReadings(msgspec.Struct, frozen=True, kw_only=True):
     in_flight: Mapping[str, int]  # running attempts, by type of job; of functions: by workers that poll this node
     limits: Mapping[str, int]  # on them, by type of job
     waiting: Mapping[str, ByTenant]  # executions, by stage (STAGES) and tenant
+    targets: Sequence[PlaceUse]  # those with most executions that wait here for a place
     places: int  # of memory for claims that are taken
     most_places: int
     read_ahead: int  # timers in memory that are not due yet, or not fired yet

@@ -28,9 +28,19 @@ class Places(msgspec.Struct, frozen=True):
     waiting: int = 0
 
 
+class FailingTarget(msgspec.Struct, frozen=True):
+    """A target that failed since it last succeeded. `target`: of another tenant only its scheme, host and port."""
+
+    tenant: str
+    target: str
+    state: str
+    failures: int = 0
+
+
 class Now(msgspec.Struct, frozen=True):
-    """`jobs`: the worst first. `tenants`, `targets`: those with most waiting first."""
+    """`jobs`: the worst first. `tenants`, `targets`: those with most waiting first. `circuits`: open ones first."""
 
     jobs: list[WorstJob] = []
     tenants: list[Places] = []
     targets: list[Places] = []
+    circuits: list[FailingTarget] = []

@@ -112,10 +112,20 @@ class Histograms(msgspec.Struct, frozen=True):
     buckets: list[HistogramBucket] = []
 
 
-class Stats(msgspec.Struct, frozen=True):
-    """Counts of a tenant. `late`: due, and not started for more than a second.
+class TenantBacklog(msgspec.Struct, frozen=True):
+    """Executions of a tenant that are in the ledger and do not run. `late`: as in `Stats`."""
 
-    If `…_is_capped`, the tenant has so many that counting them ended early.
+    tenant: str
+    queued: int = 0
+    retrying: int = 0
+    late: int = 0
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """Counts of a tenant, or of all tenants for the operator. `late`: due, and not started for more than a second.
+
+    If `…_is_capped`, so many are due (for the operator: of all tenants together) that counting them ended early.
+    `tenants`: for the operator only, the ten with most executions that wait in the ledger.
     """
 
     jobs: dict[str, int]
@@ -124,3 +134,5 @@ class Stats(msgspec.Struct, frozen=True):
     late_is_capped: bool = False
     due_next_hour: int = 0
     due_next_hour_is_capped: bool = False
+    scope: str = "tenant"
+    tenants: list[TenantBacklog] = []

@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from litestar import get
 
 from duetime.api.context import ApiContext
+from duetime.domain.breaker import Circuit
+from duetime.domain.endpoints import origin_of
 from duetime.domain.identity import Caller, Right, is_operator
 from duetime.domain.node_report import NodeReport
 from duetime.domain.troubles import JobTrouble, PlaceUse, merged, merged_places
-from duetime.wire.now import Now, Places, WorstJob
+from duetime.wire.now import FailingTarget, Now, Places, WorstJob
 
 MOST_NODES = 100
 MOST_JOBS = 50
 MOST_PLACES = 20
+MOST_CIRCUITS = 50
 
 
 @get(
@@ -29,6 +32,7 @@ async def get_now(context: ApiContext, caller: Caller) -> Now:
         [_view_job(job) for job in merged([report.facts.troubles for report in reports], tenant)[:MOST_JOBS]],
         _view_places([use for use in uses if not use.target]),
         _view_places([use for use in uses if use.target]),
+        [_view_circuit(one, caller.tenant) for one in await context.store.list_circuits(tenant, MOST_CIRCUITS)],
     )
 
 
@@ -41,6 +45,12 @@ async def list_reports(context: ApiContext, now: int) -> list[NodeReport]:
 
 def _view_job(job: JobTrouble) -> WorstJob:
     return WorstJob(job.job_id, job.name, job.type, job.tenant, job.failures, job.lateness_ms, job.error or None)
+
+
+def _view_circuit(circuit: Circuit, tenant: str) -> FailingTarget:
+    """The path of a URL may hold a secret, so another tenant's is not shown, not even to the operator."""
+    target = circuit.url if circuit.tenant == tenant else origin_of(circuit.url)
+    return FailingTarget(circuit.tenant, target, circuit.state, circuit.failures)
 
 
 def _view_places(uses: Sequence[PlaceUse]) -> list[Places]:

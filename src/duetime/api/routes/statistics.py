@@ -7,7 +7,7 @@ from typing import Annotated
 from litestar import Controller, get
 from litestar.params import Parameter
 
-from duetime.api import figures, queries
+from duetime.api import backlog, figures, queries
 from duetime.api.auth.access import find_job
 from duetime.api.context import ApiContext
 from duetime.api.queries import read_filter
@@ -36,6 +36,8 @@ Bucket = Annotated[
     summary="Jobs by status, executions by state, what is late, and what is due in the next hour",
 )  # fmt: skip
 async def get_stats(context: ApiContext, caller: Caller) -> Stats:
+    if is_operator(caller, context.operator_tenant):
+        return await backlog.count_all(context)
     return await figures.count(context, caller.tenant)
 
 

@@ -70,7 +70,7 @@ def tenants_of(uses: Sequence[Row], nodes: Sequence[Row], by_tenant: Row) -> lis
 def targets_of(waiting: Sequence[Row], circuits: Sequence[Row]) -> list[dict[str, Any]]:
     """Returns open circuits first, then targets for which executions wait, then other targets that failed lately."""
     failing = [
-        {"target": one["url"], "tenant": "", "circuit": one["state"], "running": None, "waiting": None,
+        {"target": one["target"], "tenant": one["tenant"], "circuit": one["state"], "running": None, "waiting": None,
          "failures": one["failures"]}
         for one in circuits
     ]  # fmt: skip

@@ -41,7 +41,7 @@ class Gatherer:
             "stages": stages_of(client.find("/stats"), nodes),
             "nodes": nodes,
             "jobs": now["jobs"],
-            "targets": targets_of(now["targets"], client.get("/circuits")["circuits"]),
+            "targets": targets_of(now["targets"], now.get("circuits", ())),
             "tenants": tenants_of(now["tenants"], nodes, figures.get("by_tenant", {})),
             "alerts": alerts_of(client.find("/alerts")),
         }

@@ -119,7 +119,7 @@ def _node_state(node: Row) -> Text:
 
 def alerts_pane(alerts: Sequence[Row]) -> RenderableType:
     rows = [(state(one["severity"]), one["rule"], one["summary"]) for one in alerts]
-    return _pane("alerts firing", ("severity", "rule", "what"), rows, "none", ROWS)
+    return _pane("alerts firing", ("severity", "rule", "what"), rows, "none", ROWS, whole=2)
 
 
 def jobs_pane(view: View, jobs: Sequence[Row], rows: int, width: int) -> RenderableType:
@@ -165,17 +165,27 @@ def tenants_pane(tenants: Sequence[Row]) -> RenderableType:
 
 
 def _pane(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[Cell]], empty: str, most: int, first: int | None = None
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    empty: str,
+    most: int,
+    first: int | None = None,
+    whole: int = 0,
 ) -> RenderableType:
-    """Returns a table of up to `most` rows. `first`: only so many columns, as the terminal is narrow."""
+    """Returns a table of up to `most` rows. `first`: only so many columns, as the terminal is narrow.
+
+    `whole`: so many columns are never shortened; the others share what is left.
+    """
     table = Table(
         title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False, header_style="dim",
-        show_edge=False,
+        show_edge=False, expand=whole > 0,
     )  # fmt: skip
     if not rows:
         return Group(Text(title, style="bold"), Text(f"  {empty}", style="dim"), Text())
-    for column in columns[:first]:
-        table.add_column(column, no_wrap=True, overflow="ellipsis")
+    for place, column in enumerate(columns[:first]):
+        ratio = 1 if place >= whole > 0 else None
+        table.add_column(column, no_wrap=True, overflow="ellipsis", ratio=ratio)
     for row in rows[:most]:
         table.add_row(*map(plain, row[:first]))
     rest = len(rows) - most

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -11,6 +12,7 @@ Row = Mapping[str, Any]
 
 SORTS = ("failures", "lateness", "name")
 LONGEST_FILTER = 40
+MOST_OF_TENANT = 5  # rows of one tenant, if there are others and no filter
 
 KEYS = (
     ("q", "quit (also Ctrl-C)"),
@@ -39,8 +41,20 @@ class View:
 
 
 def shown_jobs(view: View, jobs: Sequence[Row]) -> list[Row]:
-    """Returns the jobs that pass the filter, the worst first."""
-    return sorted(filtered(view, jobs, "name", "tenant", "type"), key=_ORDERS[view.sort])
+    """Returns the jobs that pass the filter, the worst first.
+
+    Without a filter a tenant has few rows, so that a flood of late jobs hides nobody else's.
+    """
+    found = sorted(filtered(view, jobs, "name", "tenant", "type"), key=_ORDERS[view.sort])
+    if view.filter or len({job["tenant"] for job in found}) < 2:
+        return found
+    seen = Counter[str]()
+    return [job for job in found if _count(seen, job["tenant"]) <= MOST_OF_TENANT]
+
+
+def _count(seen: Counter[str], tenant: str) -> int:
+    seen[tenant] += 1
+    return seen[tenant]
 
 
 _ORDERS: Mapping[str, Callable[[Row], Any]] = {

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
 
 from duetime.domain.instants import SECOND
+from duetime.domain.troubles import PlaceUse
 from duetime.telemetry.prometheus.families import OTHER, Counter, Gauge, Labels
 from duetime.telemetry.readings import ByTenant, EngineReadings, Readings, StoreTotals
 
 MOST_TENANTS = 10  # named; the others are summed
+MOST_TARGETS = 10  # named; there is no sum: those for which nothing waits are not known
 
 
 NO_TOTALS = StoreTotals(executions={}, waiting={}, dead_letters=0)
@@ -58,6 +60,11 @@ class EngineGauges:
             f"{MOST_TENANTS} with the most, the rest as other.",
             ["stage", "tenant"],
         )  # fmt: skip
+        self.targets = Gauge(
+            "target_executions", "Executions on this node for a target that keeps others waiting, by state (running; "
+            f"waiting: for a place): of the {MOST_TARGETS} targets with the most. The target is a scheme, host and "
+            "port, or the name of a connection or function.", ["tenant", "target", "state"],
+        )  # fmt: skip
         self.places = Gauge("memory_places_used", "Places of memory that claims take; 4 kB each.")
         self.most_places = Gauge("memory_places_limit", "Places of memory for claims.")
         self.read_ahead = Gauge("timers_read_ahead", "Timers in memory that are not fired yet.")
@@ -72,6 +79,7 @@ class EngineGauges:
         self.in_flight.replace(_by(engine.in_flight))
         self.limits.replace(_by(engine.limits))
         self.waiting.replace(_by_tenant(engine.waiting))
+        self.targets.replace(_by_target(engine.targets))
         self.places.set(engine.places)
         self.most_places.set(engine.most_places)
         self.read_ahead.set(engine.read_ahead)
@@ -173,6 +181,14 @@ class NodeGauges:
 
 def _by(numbers: Mapping[str, float]) -> dict[Labels, float]:
     return {(name,): float(number) for name, number in numbers.items()}
+
+
+def _by_target(uses: Sequence[PlaceUse]) -> dict[Labels, float]:
+    found: dict[Labels, float] = {}
+    for use in uses[:MOST_TARGETS]:
+        found[use.tenant, use.target, "running"] = use.running
+        found[use.tenant, use.target, "waiting"] = use.waiting
+    return found
 
 
 def _by_tenant(stages: Mapping[str, ByTenant]) -> dict[Labels, float]:
