@@ -20,6 +20,7 @@ from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.instants import format_instant
 from duetime.domain.job import HttpJob
+from duetime.domain.log_levels import parse_log_levels
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import State
 from duetime.engine.engine import Engine
@@ -73,7 +74,7 @@ async def load(count: int, where: str) -> int:
 
 
 async def run(count: int, where: str, due_at: int) -> float:
-    configure_logs("error")
+    configure_logs(parse_log_levels("error"))
     tune_the_interpreter()
     store, registry = open_at(where)
     await store.start()

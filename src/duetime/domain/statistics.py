@@ -78,11 +78,12 @@ class Tally(msgspec.Struct, omit_defaults=True):
 
     def add(self, results: Sequence[Result]) -> None:
         """Adds ends of attempts. It costs a few hundred ns an end: counted in C, no object for each."""
-        states = Counter([end.state for _, end in results])
-        self.attempts += len(results) - states[State.SKIPPED]
-        self.completed += states[State.COMPLETED]
-        if len(results) > states[State.COMPLETED]:
-            self._add_failures(results, states)
+        states = [end.state for _, end in results]
+        completed = states.count(State.COMPLETED)
+        self.completed += completed
+        self.attempts += len(results) - states.count(State.SKIPPED)
+        if len(results) > completed:
+            self._add_failures(results, Counter(states))
         self.lateness.add(
             [
                 end.started_at - claim.scheduled_at
@@ -216,19 +217,27 @@ def group(
     """Returns a page of ends by key. Ends that the store refused are left out; an end may be in several groups."""
     if refused:
         results = [result for result in results if result[1].execution_id not in refused]
-    kinds = [(claim.tenant, claim.spec.__class__) for claim, _ in results]
-    distinct = set(kinds)
     found: dict[Key, Sequence[Result]] = {}
-    for tenant, kind in distinct:
-        some = results
-        if len(distinct) > 1:
-            some = [result for result, its in zip(results, kinds, strict=True) if its == (tenant, kind)]
+    for tenant, some in _by_tenant_and_type(results):
         name = str(some[0][0].spec.type)
         found[tenant, name, ""] = some
         if (subjects := watching.get(tenant)) is not None:
             for subject, part in _by_subject(some, subjects).items():
                 found[tenant, name, subject] = part
     return found
+
+
+def _by_tenant_and_type(results: Sequence[Result]) -> Iterable[tuple[str, Sequence[Result]]]:
+    if not results:
+        return ()
+    first = results[0][0]
+    tenants, types = [claim.tenant for claim, _ in results], [claim.spec.__class__ for claim, _ in results]
+    if tenants.count(first.tenant) == types.count(first.spec.__class__) == len(results):  # nearly all pages
+        return ((first.tenant, results),)
+    parts: dict[tuple[str, type], list[Result]] = defaultdict(list)
+    for key, result in zip(zip(tenants, types, strict=True), results, strict=True):
+        parts[key].append(result)
+    return [(tenant, part) for (tenant, _), part in parts.items()]
 
 
 def _by_subject(results: Sequence[Result], subjects: Watched) -> dict[str, list[Result]]:

@@ -100,6 +100,11 @@ class Lifecycle:
     # Jobs, and executions that are requested, skipped or cancelled while they wait
 
     def _note_written(self, written: Written) -> None:
+        commands, answers = written.commands, written.answers
+        if len(commands) == 1 and type(commands[0]) is CreateJobs:  # as most requests of a busy API write
+            if self._of_jobs and answers[0] is None:
+                self._lines.write("job created", commands[0].jobs, _facts_of_new, _tenants)
+            return
         for command, answer in applied(written):
             if self._of_executions:
                 self._note_of_execution(command, answer)

@@ -78,12 +78,12 @@ class AttemptMetrics:
             results = [result for result in results if result[1].execution_id not in refused]
         if not results:
             return
-        claims, ends = zip(*results, strict=True)
-        keys: list[Key] = list(zip(map(_END_KEY, ends), map(_CLAIM_KEY, claims), strict=True))
+        claims, ends = [claim for claim, _ in results], [end for _, end in results]
         self._stages.recording.add(map(page.at.__sub__, map(_ended, ends)))
-        if keys.count(keys[0]) == len(keys):
-            self._note_group(keys[0], claims, ends)
+        if _are_alike(claims, ends):
+            self._note_group((_END_KEY(ends[0]), _CLAIM_KEY(claims[0])), claims, ends)
             return
+        keys: list[Key] = list(zip(map(_END_KEY, ends), map(_CLAIM_KEY, claims), strict=True))
         groups = defaultdict[Key, tuple[list[Claim], list[AttemptEnd]]](lambda: ([], []))
         for key, claim, end in zip(keys, claims, ends, strict=True):
             group = groups[key]
@@ -117,3 +117,12 @@ class AttemptMetrics:
         self.duration.of(kind).add(map(sub, ended, started))
         if attempt == 1 and trigger is not Trigger.RETRY:  # a redriven one may have waited for its turn
             self.lateness.of(kind).add(map(sub, started, scheduled))
+
+
+def _are_alike(claims: Sequence[Claim], ends: Sequence[AttemptEnd]) -> bool:
+    """Returns whether all have the same key. Column by column: a key for each end costs more than all else."""
+    columns: tuple[list[object], ...] = (
+        [end.state for end in ends], [end.error_type for end in ends], [end.attempt for end in ends],
+        [end.dead for end in ends], [claim.trigger for claim in claims], [claim.spec.__class__ for claim in claims],
+    )  # fmt: skip
+    return all(column.count(column[0]) == len(column) for column in columns)

@@ -8,6 +8,7 @@ All calls come from the event loop's thread: there are no locks.
 from __future__ import annotations
 
 import math
+from collections import Counter as Counted
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -171,14 +172,14 @@ class Observations:
 
     def _fold(self) -> None:
         buckets, least = self._buckets, 2.0**LEAST_EXPONENT
-        for value in self._pending:
+        for value, number in Counted(self._pending).items():  # of whole pages, most are equal
             if value <= least:
-                self._zero += 1
+                self._zero += number
             else:
                 bucket = math.ceil(math.log2(value) * STEPS)
                 # The logarithm is rounded: a value a hair above a bound must not be counted below it.
                 bucket += value > upper_bound(bucket)
-                buckets[bucket] = buckets.get(bucket, 0) + 1
+                buckets[bucket] = buckets.get(bucket, 0) + number
         self._sum += sum(self._pending)
         self._pending.clear()
 
