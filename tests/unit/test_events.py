@@ -114,7 +114,7 @@ def test_a_burst_makes_no_object_for_an_event_that_nobody_takes() -> None:
         made()
         return 0, {"number": place}
 
-    page = [(T, "execution.completed")] * (PAGE_EVENTS + 500)
+    page = [(T, "execution.completed")] * (PAGE_EVENTS + LONGEST_QUEUE)
     hub.publish_all(page, make)
     assert made.times == PAGE_EVENTS + 1, "the one without room shows that the page is full"
     hub.publish_all(page, make)

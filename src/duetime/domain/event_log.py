@@ -23,8 +23,8 @@ MOST_BYTES = 256 * 1024 * 1024  # of all kept events; beyond, the oldest are rem
 PLACES = 1 << 10  # ids of each page
 FIRST_NUMBER = 10**12  # of a page (September 2001): a position before is of an earlier version, which counted from 1
 
-PAGE_EVENTS = 1000  # kept one by one in a page
-BURST_EVENTS = 5_000  # a node writes so many events one by one before SUSTAINED_EVENTS limits it
+PAGE_EVENTS = 500  # kept one by one in a page
+BURST_EVENTS = 3_000  # a node writes so many events one by one before SUSTAINED_EVENTS limits it
 SUSTAINED_EVENTS = 500  # a second
 LEAST_EVENTS = 50  # that a page has room for
 MOST_COUNTED_TENANTS = 2000  # of a page, with events that are only counted

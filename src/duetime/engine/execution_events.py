@@ -18,8 +18,12 @@ _KINDS = {state: f"execution.{state.lower()}" for state in State}
 
 def publish_ends(events: EventHub, ends: Sequence[AttemptEnd]) -> None:
     """Publishes attempts whose ends were written."""
-    kinds = _KINDS
-    events.publish_all([(end.tenant, kinds[end.state]) for end in ends], lambda place: _ended(ends[place]))
+    states, tenants, kinds = [end.state for end in ends], [end.tenant for end in ends], _KINDS
+    if ends and states.count(states[0]) == len(ends):  # nearly all pages
+        events.publish_alike(kinds[states[0]], tenants, lambda place: _ended(ends[place]))
+        return
+    pairs = [(tenant, kinds[state]) for tenant, state in zip(tenants, states, strict=True)]
+    events.publish_all(pairs, lambda place: _ended(ends[place]))
 
 
 def _ended(end: AttemptEnd) -> tuple[int, dict[str, object]]:
@@ -46,7 +50,7 @@ def publish_started(events: EventHub, claims: Sequence[Claim], now: int) -> None
             "scheduled_at": format_instant(claim.scheduled_at),
         }
 
-    events.publish_all([(claim.tenant, STARTED) for claim in claims], started)
+    events.publish_alike(STARTED, [claim.tenant for claim in claims], started)
 
 
 def publish_overlaps(events: EventHub, executions: Sequence[NewExecution], now: int) -> None:

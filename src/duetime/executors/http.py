@@ -56,6 +56,7 @@ class HttpExecutor:
         self.called = called
         self._clock = clock
         self._sampling = sampling
+        self._is_tracing = sampling is not NOTHING
         self.guard = Guard(allow, ports, domains)
         self._lookup = lookup or SystemLookup()
         self._resolver = Resolver(self.guard.check, self._lookup, ttl_seconds=dns_ttl_seconds)
@@ -132,7 +133,7 @@ class HttpExecutor:
         claim = attempt.claim
         headers = attempt_headers(
             claim, int(self._clock()), body, self._keys_of(claim.tenant),
-            is_sampled=self._sampling.has(claim.execution_id),
+            is_sampled=self._is_tracing and self._sampling.has(claim.execution_id),
         )  # fmt: skip
         head = (
             f"{payload.method} {target.path} HTTP/1.1\r\nHost: {target.authority}\r\n"

@@ -39,6 +39,8 @@ class SpanQueue:
         self._waiting: deque[Span] = deque()
         self._wake = threading.Event()
         self._is_stopping = False
+        self._sending = 0  # spans of the batch that the collector is to take now
+        self._is_over = False
         self._dropped = 0  # since the last report
         self._is_failing = False
         self._loop: asyncio.AbstractEventLoop
@@ -71,7 +73,8 @@ class SpanQueue:
             async with asyncio.timeout(FLUSH_SECONDS):
                 await self._ended.wait()
         self._close()
-        self._report(0, len(self._waiting))
+        self._report(0, len(self._waiting) + self._sending)  # it did not take them in time
+        self._is_over = True
         self._thread = None
 
     def _run(self) -> None:
@@ -86,14 +89,17 @@ class SpanQueue:
         """In the thread: exports what waits."""
         while self._waiting:
             batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            self._sending = len(batch)
             try:
                 is_sent = self._export(batch)
             except Exception:  # noqa: BLE001 (reported as lost, and logged without what may hold a secret)
                 is_sent = False
-            sent = len(batch) if is_sent else 0
+            sent, self._sending = len(batch) if is_sent else 0, 0
             self._loop.call_soon_threadsafe(self._report, sent, len(batch) - sent)
 
     def _report(self, sent: int, failed: int) -> None:
+        if self._is_over:
+            return
         dropped, self._dropped = self._dropped, 0
         lost = failed + dropped
         if sent or lost:

@@ -121,8 +121,10 @@ class AttemptMetrics:
 
 def _are_alike(claims: Sequence[Claim], ends: Sequence[AttemptEnd]) -> bool:
     """Returns whether all have the same key. Column by column: a key for each end costs more than all else."""
-    columns: tuple[list[object], ...] = (
-        [end.state for end in ends], [end.error_type for end in ends], [end.attempt for end in ends],
-        [end.dead for end in ends], [claim.trigger for claim in claims], [claim.spec.__class__ for claim in claims],
-    )  # fmt: skip
+    columns: list[list[object]] = [
+        [end.state for end in ends], [end.attempt for end in ends], [claim.trigger for claim in claims],
+        [claim.spec.__class__ for claim in claims],
+    ]  # fmt: skip
+    if ends[0].state is not State.COMPLETED:  # those have no error
+        columns += [[end.error_type for end in ends], [end.dead for end in ends]]
     return all(column.count(column[0]) == len(column) for column in columns)
