@@ -15,12 +15,12 @@ from pathlib import Path
 
 import uvloop
 
+from bench.node_telemetry import quiet, with_telemetry
 from duetime.bus.local import LocalBus
 from duetime.domain.commands import CreateJobs, NewJob
 from duetime.domain.ids import make_id, shard_of
 from duetime.domain.instants import format_instant
 from duetime.domain.job import HttpJob
-from duetime.domain.log_levels import parse_log_levels
 from duetime.domain.payloads import HttpRequest
 from duetime.domain.states import State
 from duetime.engine.engine import Engine
@@ -35,7 +35,6 @@ from duetime.registry.embedded import EmbeddedRegistry
 from duetime.registry.postgres import PostgresRegistry
 from duetime.store.postgres import PostgresStore
 from duetime.store.sqlite import SqliteStore
-from duetime.telemetry.logs import configure_logs
 
 PAGE = 1000  # as the API writes a batch
 LEAD_SECONDS = 5.0
@@ -74,13 +73,14 @@ async def load(count: int, where: str) -> int:
 
 
 async def run(count: int, where: str, due_at: int) -> float:
-    configure_logs(parse_log_levels("error"))
+    quiet()
     tune_the_interpreter()
     store, registry = open_at(where)
     await store.start()
     await registry.start()
     settings = EngineSettings(node_name=f"noop-{os.getpid()}")
-    engine = Engine(store, registry, LocalBus(), NoopExecutor(), SystemClock(), EventHub(), settings)
+    telemetry, emitting = with_telemetry(store)
+    engine = Engine(emitting, registry, LocalBus(), NoopExecutor(), SystemClock(), EventHub(), settings, **telemetry)
     await engine.start()
     if time.time() * 1000 > due_at - 500:
         raise SystemExit("the jobs were due before the engine was ready")

@@ -35,7 +35,7 @@ def test_a_job_shows_its_promises_as_they_were_sent(person: Person) -> None:
 
 def test_a_job_without_objectives_has_none(person: Person) -> None:
     job = person.job(person.create())
-    assert (job["slo"], job["expect_every"], job["objectives"]) == (None, None, [])
+    assert (job["slo"], job["expect_every"], job["objectives"]) == (None, None, None)
 
 
 def test_a_patch_changes_one_part_and_null_removes_it(person: Person) -> None:
