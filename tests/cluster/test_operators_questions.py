@@ -183,8 +183,5 @@ def test_a_killed_node_is_seen_as_the_page_says(loaded: Operations, request: pyt
         returned = prometheus.ask("sum(increase(duetime_orphans_returned_total[1h]))")
         assert float(returned[0]["value"][1]) > 0
         assert "DuetimeNodeGone" in prometheus.alerts()
-
-
-def test_the_node_is_told_as_gone_by_events(loaded: Operations) -> None:
-    """The stream is resumed from its oldest event, on the node that is left."""
+    # The stream is resumed from its oldest event, on the node that is left.
     assert {"node.expired", "shards.moved", "alert.firing"} <= loaded.kinds_of_events("b", "alert.firing", OPERATOR)
