@@ -15,6 +15,7 @@ from duetime.domain.commands import (
     ChangeJob,
     CreateJobs,
     Fire,
+    Fired,
     RecountJobs,
     ResumeJob,
     RollUpStatistics,
@@ -99,8 +100,8 @@ class Collected:
 
     def _add_skips(self, written: Written) -> None:
         for command, answer in zip(written.commands, written.answers, strict=False):
-            if type(command) is Fire and (command.skips or command.executions) and not isinstance(answer, DuetimeError):
-                for skip in skips_of(command, answer):  # type: ignore[arg-type]
+            if type(command) is Fire and isinstance(answer, Fired):
+                for skip in skips_of(command, answer):
                     self._add_skip(command.now, skip)
             elif type(command) is WithNotifications or type(command) is ResumeJob:
                 self._add_resumed(command, answer)
